@@ -1,0 +1,165 @@
+"""Stateless randomness: every draw is a function of (seed, stream name, step).
+
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) in int64 tensor arithmetic. All
+that turns bits into numbers is integer arithmetic, table lookup and exact scaling, so the same bits come on a CPU and
+on a GPU, eager, compiled or captured. Nothing here reads or moves a global random state.
+"""
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+_MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+_UNIT = 26  # tables hold numbers in units of 2^-26
+_CELLS = 2048  # cells of a table, one more entry than that
+
+
+def philox(counter: Tensor, key: Sequence[int | Tensor]) -> Tensor:
+    """Philox4x32-10 of counters [4, n] under a key of two 32-bit words: four random 32-bit words each, as int64."""
+    multipliers = _integers("multipliers", 0.0, counter.device)
+    even, odd = counter[0::2], counter[1::2]  # words 0 and 2, words 1 and 3
+    keys = _round_keys(key, counter.device)
+    for i in range(_ROUNDS):
+        product = even * multipliers
+        even = ((product >> 32) & _MASK).flip(0) ^ odd ^ keys[i]
+        odd = (product & _MASK).flip(0)
+    return torch.stack((even[0], odd[0], even[1], odd[1]))
+
+
+def _round_keys(key: Sequence[int | Tensor], device: torch.device) -> Tensor:
+    """The key of every round, [rounds, 2, 1]: the Weyl sequence of the two words."""
+    words = torch.stack([torch.as_tensor(word, dtype=torch.int64, device=device) for word in key])
+    return (_integers("weyl", 0.0, device) + words[:, None]) & _MASK
+
+
+_KEPT: dict[tuple[str, float, str], Tensor] = {}
+
+
+def _integers(kind: str, alpha: float, device: torch.device) -> Tensor:
+    """A table of integers on a device, made once (inside a compiled step: where it is not there yet, a constant)."""
+    known = _KEPT.get((kind, alpha, str(device)))
+    if known is None:
+        known = torch.tensor(_values(kind, alpha), dtype=torch.int64, device=device)
+        if not torch.compiler.is_compiling():
+            _KEPT[kind, alpha, str(device)] = known
+    return known
+
+
+@torch.compiler.assume_constant_result
+def _values(kind: str, alpha: float) -> list:
+    if kind == "multipliers":
+        return [[word] for word in _MULTIPLIERS]
+    if kind == "weyl":
+        return [[[i * word] for word in _WEYL] for i in range(_ROUNDS)]
+    quantiles = _half_normal_quantiles() if kind == "normal" else _beta_quantiles(alpha)
+    return [round(value * 2**_UNIT) for value in quantiles]
+
+
+@torch.compiler.assume_constant_result
+def _stream_number(path: str) -> int:
+    return zlib.crc32(path.encode())
+
+
+def _half_normal_quantiles() -> list[float]:
+    """|z| in equal steps of probability, for the outermost 1/256 (2049 entries), then for all (2049 more)."""
+    quantile = NormalDist().inv_cdf
+    tails = [i / (256 * _CELLS) for i in range(_CELLS + 1)] + [i / _CELLS for i in range(_CELLS + 1)]
+    tails[0] = tails[_CELLS + 1] = 0.25 / (256 * _CELLS)  # where the outermost cell ends: |z| <= 5.2
+    return [-quantile(tail / 2) for tail in tails]
+
+
+def _beta_quantiles(alpha: float) -> list[float]:
+    """Beta(alpha, alpha) in equal steps of probability."""
+    from scipy.special import betaincinv
+
+    return [float(betaincinv(alpha, alpha, i / _CELLS)) for i in range(_CELLS + 1)]
+
+
+def _interpolate(table: Tensor, cell: Tensor, part: Tensor, part_bits: int) -> Tensor:
+    """Between two entries of a table, in whole numbers: exact, so alike on every device."""
+    low = table[cell]
+    return low + (((table[cell + 1] - low) * part) >> part_bits)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random numbers as a function of (seed, stream, step); `seed` and `step` may be int64 tensors on the device."""
+
+    seed: int | Tensor
+    step: int | Tensor = 0
+    device: torch.device | str = "cpu"
+    path: str = ""
+
+    def stream(self, name: str) -> "Draw":
+        """The draws of one name (a view, a term); names nest."""
+        return replace(self, path=f"{self.path}/{name}")
+
+    def at(self, step: int | Tensor) -> "Draw":
+        """The same stream at another step."""
+        return replace(self, step=step)
+
+    def bits(self, shape: int | Sequence[int]) -> Tensor:
+        """Independent 32-bit words as int64."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        count = math.prod(shape)
+        device = torch.device(self.device)
+        block = torch.arange((count + 3) // 4, dtype=torch.int64, device=device)
+        stream = torch.full_like(block, _stream_number(self.path))
+        low, high = (torch.zeros_like(block) + word for word in _words(self.step))
+        words = philox(torch.stack((block, low, stream, high)), _words(self.seed))
+        return words.reshape(-1)[:count].reshape(shape)
+
+    def integers(self, low: int, high: int, shape: int | Sequence[int]) -> Tensor:
+        """Whole numbers low <= i < high (int64); each is met with probability 1/(high - low) to within 2^-32."""
+        if not low < high <= low + 2**31:
+            raise ValueError(f"integers needs low < high <= low + 2^31, got low={low}, high={high}")
+        return low + ((self.bits(shape) * (high - low)) >> 32)
+
+    def uniform(self, shape: int | Sequence[int]) -> Tensor:
+        """Float32 strictly between 0 and 1, symmetric about 1/2, in steps of 2^-23."""
+        return (((self.bits(shape) >> 9) << 1) + 1).float() * 2.0**-24
+
+    def normal(self, shape: int | Sequence[int]) -> Tensor:
+        """Standard normal float32 by a tabulated quantile function; |z| stays under 5.2."""
+        bits = self.bits(shape)
+        table = _integers("normal", 0.0, torch.device(self.device))
+        tail = bits & 0x7FFFFFFF  # 31 bits say how far out, one bit gives the sign
+        outer = tail < 2**23  # the outermost 1/256, where a cell is 2^12 wide instead of 2^20
+        cell = torch.where(outer, tail >> 12, (tail >> 20) + _CELLS + 1)
+        part = torch.where(outer, (tail & 0xFFF) << 8, tail & 0xFFFFF)
+        size = _interpolate(table, cell, part, 20)
+        return torch.where(bits > 0x7FFFFFFF, -size, size).float() * 2.0**-_UNIT
+
+    def beta(self, alpha: float, shape: int | Sequence[int]) -> Tensor:
+        """Beta(alpha, alpha) float32 by a tabulated quantile function: no rejection, no loop."""
+        if not alpha > 0:
+            raise ValueError(f"beta needs alpha > 0, got {alpha}")
+        bits = self.bits(shape)
+        table = _integers("beta", float(alpha), torch.device(self.device))
+        return _interpolate(table, bits >> 21, bits & 0x1FFFFF, 21).float() * 2.0**-_UNIT
+
+    def permutation(self, n: int) -> Tensor:
+        """A uniformly random order of 0 .. n-1."""
+        return self.shuffles(1, n)[0]
+
+    def shuffles(self, rows: int, n: int) -> Tensor:
+        """An independent random order of 0 .. n-1 in every row."""
+        return self.keys(rows, n).argsort(1)
+
+    def keys(self, rows: int, n: int) -> Tensor:
+        """Random int64 keys [rows, n], no two alike within a row: their order is a random order."""
+        width = max(n - 1, 1).bit_length()
+        return (self.bits((rows, n)) << width) | torch.arange(n, device=torch.device(self.device))
+
+
+def _words(number: int | Tensor) -> tuple[int | Tensor, int | Tensor]:
+    """The low and the high 32-bit word of a number."""
+    return number & _MASK, (number >> 32) & _MASK
