@@ -54,10 +54,10 @@ def installed(name: str) -> bool:
 def licenses(name: str) -> list[dict[str, object]]:
     """The license that a distribution declares: an SPDX expression, or the first line of its old free-text field."""
     told = metadata.metadata(name)
-    if expression := told.get("License-Expression"):
-        return [{"expression": expression}]
-    lines = (told.get("License") or "").strip().splitlines()
-    classified = [c.rpartition(" :: ")[2] for c in told.get_all("Classifier") or [] if c.startswith("License ::")]
+    if "License-Expression" in told:
+        return [{"expression": told["License-Expression"]}]
+    lines = told["License"].strip().splitlines() if "License" in told else []
+    classified = [c.rpartition(" :: ")[2] for c in told.get_all("Classifier", []) if c.startswith("License ::")]
     names = classified or lines[:1]
     return [{"license": {"name": re.sub(r"\s+", " ", text)}} for text in names]
 
@@ -65,9 +65,10 @@ def licenses(name: str) -> list[dict[str, object]]:
 def component(name: str, kind: str = "library") -> dict[str, object]:
     """One entry of the bill."""
     version = metadata.version(name)
-    entry = {"type": kind, "bom-ref": purl(name, version), "name": name, "version": version, "purl": purl(name, version)}
+    address = purl(name, version)
+    entry = {"type": kind, "bom-ref": address, "name": name, "version": version, "purl": address}
     found = licenses(name)
-    return entry | ({"licenses": found} if found else {})
+    return {**entry, "licenses": found} if found else {**entry}
 
 
 def bill(root: str, extras: frozenset[str]) -> dict[str, object]:
