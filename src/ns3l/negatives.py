@@ -1,0 +1,214 @@
+"""Negatives: which classes each example surely is not, as a boolean mask [N, K] chosen by a selector."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ns3l.draw import Draw
+
+Form = Literal["exclude-nearest", "exclude-four", "furthest"]
+
+
+class Selector(ABC):
+    """Chooses negatives. `needs` names what a call must be given beside `probability`."""
+
+    @property
+    @abstractmethod
+    def needs(self) -> frozenset[str]:
+        """A subset of {"draw", "truth", "neighbors"}."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        probability: Tensor,
+        *,
+        draw: Draw | None = None,
+        truth: Tensor | None = None,
+        neighbors: Tensor | None = None,
+    ) -> Tensor:
+        """The mask for `probability` [N, K].
+
+        `draw` is the randomness of this step, `truth` [N] the true classes (-1: unknown), `neighbors` [N, K] the rank
+        of each class by its nearest labeled example (`ns3l.neighbors.class_ranks`).
+        """
+
+
+@dataclass(frozen=True)
+class Threshold(Selector):
+    """Every class with probability under `threshold` (Algorithm 1, line 4).
+
+    The probability may be that of this pass, of another one, or a label that MixMatch has made.
+    """
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < 1:
+            raise ValueError(
+                f"a threshold must lie strictly between 0 and 1, but got {self.threshold!r}; 0.4 / classes is usual"
+            )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Nothing."""
+        return frozenset()
+
+    def __call__(self, probability: Tensor, **_: object) -> Tensor:
+        """The mask for `probability` [N, K]."""
+        _check_probability(probability)
+        return probability < self.threshold
+
+
+@dataclass(frozen=True)
+class Uniform(Selector):
+    """`n` different classes, all equally likely, the true one among them (appendix B, Uniform)."""
+
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Randomness."""
+        return frozenset({"draw"})
+
+    def __call__(self, probability: Tensor, *, draw: Draw | None = None, **_: object) -> Tensor:
+        """The mask for `probability` [N, K], of which only the shape matters."""
+        _check_probability(probability)
+        return _some(torch.ones_like(probability, dtype=torch.bool), self.n, 0, self, draw)
+
+
+@dataclass(frozen=True)
+class NearestNeighbor(Selector):
+    """`n` classes far from an example, by the nearest labeled example of each class (appendix B, NN).
+
+    "exclude-nearest" draws among all classes but the nearest one, "exclude-four" among all but the four nearest;
+    "furthest" takes the furthest, without chance.
+    """
+
+    form: Form = "exclude-nearest"
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+        if self.form not in get_args(Form):
+            raise ValueError(f"form must be one of {', '.join(get_args(Form))}, but got {self.form!r}")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The ranks of the classes and, unless the form is "furthest", randomness."""
+        return frozenset({"neighbors"} if self.form == "furthest" else {"neighbors", "draw"})
+
+    def __call__(
+        self, probability: Tensor, *, draw: Draw | None = None, neighbors: Tensor | None = None, **_: object
+    ) -> Tensor:
+        """The mask for `probability` [N, K], of which only the shape matters."""
+        _check_probability(probability)
+        if neighbors is None:
+            raise _missing(self, "neighbors", "the rows of ns3l.neighbors.class_ranks(...) for these examples")
+        _check_shape("neighbors", neighbors, probability.shape)
+        classes = probability.shape[1]
+        if self.form == "furthest":
+            _check_room(self, self.n, classes, 0)
+            return neighbors >= classes - self.n
+        spared = 1 if self.form == "exclude-nearest" else 4
+        return _some(neighbors >= spared, self.n, spared, self, draw)
+
+
+@dataclass(frozen=True)
+class Oracle(Selector):
+    """`n` different wrong classes, all equally likely, told by the truth (appendix B, Oracle): a bound, not a method.
+
+    Rows whose truth is unknown (-1) get none.
+    """
+
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        _check_n(self.n)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Randomness and the truth."""
+        return frozenset({"draw", "truth"})
+
+    def __call__(
+        self, probability: Tensor, *, draw: Draw | None = None, truth: Tensor | None = None, **_: object
+    ) -> Tensor:
+        """The mask for `probability` [N, K], of which only the shape matters."""
+        _check_probability(probability)
+        if truth is None:
+            raise _missing(self, "truth", "the true classes [N], -1 where unknown")
+        _check_shape("truth", truth, probability.shape[:1])
+        wrong = torch.arange(probability.shape[1], device=probability.device) != truth[:, None]
+        return _some(wrong, self.n, 1, self, draw) & (truth >= 0)[:, None]
+
+
+SELECTORS: dict[str, type[Selector]] = {
+    "threshold": Threshold,
+    "uniform": Uniform,
+    "nearest-neighbor": NearestNeighbor,
+    "oracle": Oracle,
+}
+"""Selectors by name, for recipes and the command line."""
+
+
+def diagnose(negative: Tensor, truth: Tensor | None = None) -> dict[str, Tensor]:
+    """How negatives behave, as 0-d float tensors that stay on the device.
+
+    `marked`: share of (row, class) pairs that are marked; `rows_without`: share of rows with no negative;
+    with `truth` [N] (-1: unknown) also `true_marked`: share of the rows of known truth whose true class is marked, NaN
+    where no row's truth is known.
+    """
+    told = {"marked": negative.float().mean(), "rows_without": (~negative.any(1)).float().mean()}
+    if truth is not None:
+        _check_shape("truth", truth, negative.shape[:1])
+        known = truth >= 0
+        hit = negative.gather(1, truth.clamp(min=0)[:, None])[:, 0] & known
+        told["true_marked"] = hit.sum() / known.sum()
+    return told
+
+
+def _some(allowed: Tensor, n: int, spared: int, selector: Selector, draw: Draw | None) -> Tensor:
+    """n of each row's allowed classes: those with the smallest random keys."""
+    if draw is None:
+        raise _missing(selector, "draw", "the randomness of this step, for instance ns3l.draw.Draw(seed, step)")
+    rows, classes = allowed.shape
+    _check_room(selector, n, classes, spared)
+    keys = replace(draw, device=allowed.device).keys(rows, classes)
+    keys = keys.masked_fill(~allowed, torch.iinfo(torch.int64).max)
+    return keys <= keys.sort(1).values[:, n - 1 : n]
+
+
+def _missing(selector: Selector, name: str, what: str) -> ValueError:
+    return ValueError(f"{selector} cannot choose negatives without `{name}`; pass {name}= {what}")
+
+
+def _check_n(n: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"the number of negatives per example must be a whole number of at least 1, but got {n!r}")
+
+
+def _check_room(selector: Selector, n: int, classes: int, spared: int) -> None:
+    most = classes - max(spared, 1)
+    if n > most:
+        raise ValueError(
+            f"{selector} asks for {n} negatives, but {classes} classes leave at most {max(most, 0)}; lower n"
+        )
+
+
+def _check_probability(probability: Tensor) -> None:
+    if probability.dim() != 2 or probability.shape[1] < 2 or not probability.is_floating_point():
+        raise ValueError(
+            "probability must be floating point numbers [examples, classes] with 2 classes or more, but got "
+            f"{probability.dtype} {tuple(probability.shape)}"
+        )
+
+
+def _check_shape(name: str, tensor: Tensor, expected: torch.Size) -> None:
+    if tensor.shape != expected:
+        raise ValueError(f"{name} must have the shape {tuple(expected)}, but it has {tuple(tensor.shape)}")

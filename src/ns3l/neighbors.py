@@ -1,0 +1,66 @@
+"""How near each class is to each example, by the nearest labeled example of that class: once per split, in blocks."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_BUDGET = 2**27
+"""Bytes that the float64 copies of one block of either side, and the distances between them, may take together."""
+
+
+def class_ranks(
+    labeled_x: np.ndarray | Tensor,
+    labeled_y: np.ndarray | Tensor,
+    pool_x: np.ndarray | Tensor,
+    classes: int,
+    block: int | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Rank of each class for every pool row, int16 [len(pool_x), classes]: 0 is the class of the nearest neighbor.
+
+    Classes are ordered by the Euclidean distance to their nearest labeled example; ties go to the lower class, classes
+    without labeled examples come last. `block` is the number of rows handled at once (by default what fits in 128 MB);
+    neither side is ever converted whole. Distances are taken in float64, so for uint8 rows they are exact and the ranks
+    alike on every device.
+    """
+    device = device or (pool_x.device if isinstance(pool_x, Tensor) else "cpu")
+    labels = torch.as_tensor(labeled_y, dtype=torch.int64, device=device)
+    _check(labeled_x, labels, pool_x, classes)
+    features = int(np.prod(pool_x.shape[1:]))
+    block = block or max(1, min(2048, _BUDGET // (8 * (2 * features + 2048))))
+    ranks = torch.empty(len(pool_x), classes, dtype=torch.int16)
+    for start in range(0, len(pool_x), block):
+        rows = _rows(pool_x, start, block, device)
+        nearest = torch.full((len(rows), classes), torch.inf, dtype=torch.float64, device=device)
+        for begin in range(0, len(labeled_x), block):
+            distance = _distance(rows, _rows(labeled_x, begin, block, device))
+            nearest.scatter_reduce_(1, labels[begin : begin + block].expand(len(rows), -1), distance, "amin")
+        order = nearest.argsort(dim=1, stable=True)
+        ranks[start : start + block] = order.argsort(1).to(torch.int16)
+    return ranks.to(device)
+
+
+def _rows(x: np.ndarray | Tensor, start: int, count: int, device: torch.device | str) -> Tensor:
+    part = x[start : start + count]
+    rows = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+    return rows.to(device).flatten(1).double()
+
+
+def _distance(rows: Tensor, others: Tensor) -> Tensor:
+    """Squared distances [rows, others] up to a constant per row of `rows`."""
+    return torch.addmm(others.square().sum(1), rows, others.T, alpha=-2)
+
+
+def _check(labeled_x: np.ndarray | Tensor, labels: Tensor, pool_x: np.ndarray | Tensor, classes: int) -> None:
+    if labeled_x.shape[1:] != pool_x.shape[1:]:
+        shapes = f"{tuple(labeled_x.shape[1:])} and {tuple(pool_x.shape[1:])}"
+        raise ValueError(f"labeled and pool rows must be of one shape, but have {shapes}")
+    if labels.shape != (len(labeled_x),) or len(labels) == 0:
+        raise ValueError(f"expected one label for each of {len(labeled_x)} labeled rows, 1 or more; got {len(labels)}")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"labels must lie in 0 .. {classes - 1}, but go from {low} to {high}; leave unlabeled rows out"
+        )
+    if not 2 <= classes <= 2**15:
+        raise ValueError(f"ranks need 2 to 32,768 classes, but got {classes}")
