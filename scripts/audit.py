@@ -18,14 +18,11 @@ def verdict(packages: list[dict]) -> tuple[int, list[str]]:
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     found = [(package, entry) for package in packages for entry in package.get("vulns", [])]
     lines = [f"{package['name']} {package['version']}: {entry['id']}" for package, entry in found]
-    lines.append(
-        f"{len(packages)} pinned, {len(packages) - len(skipped)} looked up, {len(found)} known vulnerabilities"
-    )
-    if not skipped:
+    looked_up = len(packages) - len(skipped)
+    lines.append(f"{len(packages)} pinned, {looked_up} looked up, {len(found)} known vulnerabilities")
+    if looked_up and not skipped:
         return int(bool(found)), lines
-    lines.append(
-        f"NOT AUDITED: {len(skipped)} could not be looked up from here. Run `make audit` where the list is in reach."
-    )
+    lines.append(f"NOT AUDITED: {len(skipped)} could not be looked up. Run `make audit` where the list is in reach.")
     return 3, lines
 
 
