@@ -15,8 +15,8 @@ def negative_sampling_loss(logits: Tensor, negative: Tensor, reduction: Reductio
 
     `negative` [N, K] is True at the classes that a row is not. With A the sum of exp(logit) over the negatives and B
     that over the others, the loss is log(1 + A / B), computed as softplus(log A - log B): never as a difference of two
-    nearly equal numbers. A and B are summed in float32 (float64 logits: in float64) and so is the result; only the N
-    differences of logarithms pass through float64.
+    nearly equal numbers. Everything of size [N, K] and the result are float32 (float64 logits: float64); only the N sums
+    and the differences of their logarithms are kept in float64.
 
     A row without negatives costs 0, and so does a row where every class is negative. The mean of no rows is 0.
     """
@@ -26,8 +26,8 @@ def negative_sampling_loss(logits: Tensor, negative: Tensor, reduction: Reductio
     top_rest, mass_rest = _mass(scores, ~negative)
     said = (mass != 0) & (~negative).any(1)  # NaN stays NaN
     # A row that costs 0 has its masses replaced before the logarithm: its gradient is 0, not 0 times infinity.
-    log_ratio = _wide(mass.where(said, 1)).log() - _wide(mass_rest.where(said, 1)).log()
-    gap = log_ratio + (_wide(top) - _wide(top_rest))
+    log_ratio = mass.where(said, 1).log() - mass_rest.where(said, 1).log()
+    gap = log_ratio + (top.to(mass.dtype) - top_rest)
     each = nn.functional.softplus(gap).to(scores.dtype).where(said, 0)
     if reduction == "none":
         return each
@@ -64,12 +64,12 @@ def _mass(scores: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """(m, s) with s exp(m) the sum of exp(score) over a row's chosen classes; s is 0 where there are none."""
     kept = scores.masked_fill(~chosen, -torch.inf)
     top = kept.detach().amax(1).clamp(min=torch.finfo(scores.dtype).min)
-    return top, (kept - top[:, None]).exp().sum(1)
+    return top, (kept - top[:, None]).exp().sum(1, dtype=_wide(scores))
 
 
-def _wide(x: Tensor) -> Tensor:
-    """In float64, where the device has it: a gap of 16 would round to 1e-6 in float32, and so would a loss of 1e-7."""
-    return x if x.device.type == "mps" else x.double()
+def _wide(scores: Tensor) -> torch.dtype:
+    """Float64, where the device has it: at a loss of 1e-7 the gap is 16, and 16 rounds to 1e-6 in float32."""
+    return torch.float32 if scores.device.type == "mps" else torch.float64
 
 
 def _check(logits: Tensor, negative: Tensor, reduction: Reduction) -> None:
