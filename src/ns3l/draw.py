@@ -97,6 +97,8 @@ class Draw:
     step: int | Tensor = 0
     device: torch.device | str = "cpu"
     path: str = ""
+    shard: tuple[int, int] = (0, 1)  # this process and how many share every batch
+    parts: tuple[int, ...] = ()  # rows here of each part of a shared batch, see `rows`
 
     def stream(self, name: str) -> "Draw":
         """The draws of one name (a view, a term); names nest."""
@@ -106,9 +108,24 @@ class Draw:
         """The same stream at another step."""
         return replace(self, step=step)
 
+    def rows(self, *parts: int) -> "Draw":
+        """Draws whose first dimension is these rows of a batch that several processes share.
+
+        Every process draws for the whole batch and keeps what belongs to its rows: N processes see together just what
+        one would.
+        """
+        return replace(self, parts=parts) if self.shard[1] > 1 else self
+
     def bits(self, shape: int | Sequence[int]) -> Tensor:
         """Independent 32-bit words as int64."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if not self.parts:
+            return self._bits(shape)
+        rank, world = self.shard
+        whole = self._bits((world * sum(self.parts), *shape[1:])).split([world * part for part in self.parts])
+        return torch.cat([w[rank * part : (rank + 1) * part] for w, part in zip(whole, self.parts, strict=True)])
+
+    def _bits(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape)
         device = torch.device(self.device)
         block = torch.arange((count + 3) // 4, dtype=torch.int64, device=device)

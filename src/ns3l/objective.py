@@ -1,0 +1,312 @@
+"""The one composing idea: a method is a weighted sum of terms over shared views of a batch."""
+
+import difflib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ns3l.batch import Batch
+from ns3l.draw import Draw
+from ns3l.networks import frozen_statistics
+from ns3l.schedule import Schedule, at
+
+Statistics = Literal["joint", "labeled", "first_interleaved"]
+
+FIRST, SECOND, TEACHER = (
+    ("labeled", "unlabeled"),
+    ("labeled_2", "unlabeled_2"),
+    ("labeled_teacher", "unlabeled_teacher"),
+)
+PASSES = {"first": FIRST, "second": SECOND, "teacher": TEACHER}
+
+
+@dataclass(frozen=True)
+class Forward:
+    """All that a term may look at in one step: computed once, shared by every term."""
+
+    batch: Batch
+    logits: Mapping[str, Tensor]  # by view; views of the averaged network carry no gradient
+    draw: Draw  # bound to seed, step and the term's own stream
+
+
+class Term(ABC):
+    """One scalar over views; its subclasses are frozen dataclasses and final."""
+
+    @property
+    @abstractmethod
+    def reads(self) -> tuple[str, ...]:
+        """The views whose logits it looks at."""
+
+    @property
+    def makes(self) -> str | None:
+        """The view that it adds for every term to read, if any: then it has `make`."""
+        return None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What else a batch must carry for it: "truth", "neighbors"."""
+        return frozenset()
+
+    @abstractmethod
+    def __call__(self, fwd: Forward) -> Tensor:
+        """The mean loss over the examples that it concerns."""
+
+    def make(self, passes: "Passes", fwd: Forward) -> Tensor:
+        """Logits of the joint batch under the view that it makes."""
+        raise NotImplementedError(f"{type(self).__name__} makes no view")
+
+    def diagnose(self, fwd: Forward) -> dict[str, Tensor]:  # noqa: ARG002
+        """Numbers that tell how the term behaves, read by people only."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Views:
+    """What a builder makes of a batch: inputs, already augmented, and their targets."""
+
+    x: Mapping[str, Tensor]
+    y: Mapping[str, Tensor]
+
+
+class Builder(ABC):
+    """Makes further views of a batch (mixed examples) that the student is then run over."""
+
+    @property
+    @abstractmethod
+    def makes(self) -> tuple[str, ...]:
+        """The views that it adds."""
+
+    @abstractmethod
+    def __call__(self, passes: "Passes") -> Views:
+        """The views of this step."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Runs networks over the joint batch of a step: always all its rows, so that batch statistics are comparable."""
+
+    student: nn.Module
+    average: nn.Module | None
+    batch: Batch
+    draw: Draw
+    precision: torch.dtype | None = None
+
+    @cached_property
+    def clean(self) -> Tensor:
+        """The joint batch, not augmented."""
+        return torch.cat([self.batch.x[view] for view in self.sizes])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Rows of each part of the joint batch."""
+        return {view: len(self.batch.x[view]) for view in FIRST if view in self.batch.x}
+
+    def render(self, stream: str, x: Tensor | None = None) -> Tensor:
+        """The joint batch (or x in its place), augmented afresh; the same stream gives the same augmentation."""
+        draw = self.draw.stream(f"augment/{stream}").rows(*self.sizes.values())
+        return self.batch.augment(self.clean if x is None else x, draw)
+
+    def run(self, x: Tensor, moves: bool = False, network: nn.Module | None = None) -> Tensor:
+        """Logits in float32 at least, under batch statistics; running statistics stay unless it `moves` them."""
+        network = self.student if network is None else network
+        half = nullcontext() if self.precision is None else torch.autocast(x.device.type, self.precision)
+        with half, nullcontext() if moves else frozen_statistics(network):
+            logits = network(x)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def teacher(self, x: Tensor) -> Tensor:
+        """Logits of the averaged network, without gradient."""
+        assert self.average is not None
+        with torch.no_grad():
+            return self.run(x, network=self.average)
+
+    def unlabeled(self, joint: Tensor) -> Tensor:
+        """The unlabeled rows of something joint."""
+        return joint[self.sizes["labeled"] :]
+
+    def named(self, views: tuple[str, str], joint: Tensor) -> dict[str, Tensor]:
+        """The parts of joint logits under the names of a pass."""
+        return dict(zip(views, joint.split(list(self.sizes.values())), strict=False))
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The total of a step, its unweighted parts and their weights, by name of the term."""
+
+    total: Tensor
+    parts: dict[str, Tensor]
+    weights: dict[str, float | Tensor]
+
+
+class Objective:
+    """A weighted sum of named terms, `name=(weight, term)`, and an optional builder of mixed views.
+
+    >>> Objective(supervised=(1.0, CrossEntropy()), ns3l=(Ramp(1.0, 50_000), NegativeSampling()))
+    """
+
+    def __init__(
+        self,
+        build: Builder | None = None,
+        statistics: Statistics = "joint",
+        **terms: tuple[float | Schedule, Term],
+    ) -> None:
+        self.build, self.statistics = build, statistics
+        self.weights = {name: entry[0] for name, entry in terms.items()}
+        self.terms = {name: entry[1] for name, entry in terms.items()}
+        faults = list(_faults(self))
+        if faults:
+            raise ValueError("this objective cannot work:\n" + "\n".join(f"  - {fault}" for fault in faults))
+
+    def __repr__(self) -> str:
+        entries = [f"{name!r}: ({self.weights[name]!r}, {term!r})" for name, term in self.terms.items()]
+        return f"Objective(build={self.build!r}, statistics={self.statistics!r}, **{{{', '.join(entries)}}})"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """All views that some term reads."""
+        return frozenset(view for term in self.terms.values() for view in term.reads)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What a batch must carry beside inputs and labels."""
+        return frozenset(need for term in self.terms.values() for need in term.needs)
+
+    @property
+    def needs_average(self) -> bool:
+        """Whether some term reads the averaged network."""
+        return not self.reads.isdisjoint(TEACHER)
+
+    def __call__(
+        self,
+        student: nn.Module,
+        batch: Batch,
+        draw: Draw,
+        average: nn.Module | None = None,
+        precision: torch.dtype | None = None,
+    ) -> Losses:
+        """The losses of one step, with gradient to the student; `draw` is bound to seed and step."""
+        fwd = self.forward(student, batch, draw, average, precision)
+        parts = {name: term(_own(fwd, name)) for name, term in self.terms.items()}
+        weights = {name: at(weight, draw.step) for name, weight in self.weights.items()}
+        total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
+        return Losses(total, parts, weights)
+
+    def forward(
+        self,
+        student: nn.Module,
+        batch: Batch,
+        draw: Draw,
+        average: nn.Module | None = None,
+        precision: torch.dtype | None = None,
+    ) -> Forward:
+        """Every view that some term reads, each pass run once."""
+        if self.needs_average and average is None:
+            readers = [name for name, term in self.terms.items() if not set(term.reads).isdisjoint(TEACHER)]
+            raise ValueError(
+                f"{' and '.join(readers)} compare with an averaged network: pass average=Average(…).network"
+            )
+        passes = Passes(student, average, batch, draw, precision)
+        batch, logits = self._built(passes) if self.build else (batch, {})
+        logits = logits | self._base(passes, moves=self.build is None)
+        fwd = Forward(batch, logits, draw)
+        for name, term in self.terms.items():
+            if term.makes:
+                made = passes.unlabeled(term.make(passes, _own(fwd, name)))
+                fwd = replace(fwd, logits={**fwd.logits, term.makes: made})
+        return fwd
+
+    def diagnose(self, fwd: Forward) -> dict[str, dict[str, Tensor]]:
+        """What each term tells of its behavior on a forward pass."""
+        told = {name: term.diagnose(_own(fwd, name)) for name, term in self.terms.items()}
+        return {name: numbers for name, numbers in told.items() if numbers}
+
+    def _base(self, passes: Passes, moves: bool) -> dict[str, Tensor]:
+        """The joint passes over plain views: first, second and the averaged network's, where they are read."""
+        logits = {}
+        maker = any(term.makes for term in self.terms.values())
+        if self.statistics == "labeled" and moves:
+            with torch.no_grad():
+                passes.run(passes.render("first")[: passes.sizes["labeled"]], moves=True)
+        if moves or maker or not self.reads.isdisjoint(FIRST):
+            first = passes.run(passes.render("first"), moves=moves and self.statistics == "joint")
+            logits |= passes.named(FIRST, first)
+        if not self.reads.isdisjoint(SECOND):
+            logits |= passes.named(SECOND, passes.run(passes.render("second")))
+        if not self.reads.isdisjoint(TEACHER):
+            logits |= passes.named(TEACHER, passes.teacher(passes.render("teacher")))
+        return logits
+
+    def _built(self, passes: Passes) -> tuple[Batch, dict[str, Tensor]]:
+        """The builder's views and the student's logits on them."""
+        assert self.build is not None
+        views = self.build(passes)
+        sizes = [len(x) for x in views.x.values()]
+        joint = torch.cat(list(views.x.values()))
+        if self.statistics == "first_interleaved":
+            logits = interleaved(passes, joint, sizes[0])
+        else:
+            logits = passes.run(joint, moves=True)
+        batch = replace(passes.batch, x={**passes.batch.x, **views.x}, y={**passes.batch.y, **views.y})
+        return batch, dict(zip(views.x, logits.split(sizes), strict=True))
+
+
+def interleaved(passes: Passes, x: Tensor, size: int) -> Tensor:
+    """Logits by sub-batches of about `size` rows that each hold every part in proportion; the first moves statistics."""
+    count = math.ceil(len(x) / size)
+    parts = [passes.run(x[i::count], moves=i == 0) for i in range(count)]
+    place = torch.cat([torch.arange(i, len(x), count, device=x.device) for i in range(count)])
+    return torch.cat(parts)[place.argsort()]
+
+
+def _own(fwd: Forward, name: str) -> Forward:
+    """The same forward pass with the draws of one term."""
+    return replace(fwd, draw=fwd.draw.stream(f"term/{name}"))
+
+
+def _faults(objective: Objective) -> list[str]:
+    """Everything that is wrong with an objective, each in words."""
+    if not objective.terms:
+        return ["it has no term: pass at least one name=(weight, term)"]
+    faults = [f for name, term in objective.terms.items() for f in _entry_faults(name, objective.weights[name], term)]
+    return faults + _view_faults(objective, {n: t for n, t in objective.terms.items() if isinstance(t, Term)})
+
+
+def _view_faults(objective: Objective, terms: Mapping[str, Term]) -> list[str]:
+    """Views that nothing makes or two make, and a batch-norm policy that does not fit."""
+    made = [term.makes for term in terms.values() if term.makes]
+    made += objective.build.makes if objective.build else ()
+    faults = [f"the view {view!r} is made more than once" for view in sorted({v for v in made if made.count(v) > 1})]
+    known = [*FIRST, *SECOND, *TEACHER, *dict.fromkeys(made)]
+    for name, term in terms.items():
+        faults += [
+            f"{name} reads the view {view!r}, {_nearest(view, known)}" for view in term.reads if view not in known
+        ]
+    if objective.statistics not in get_args(Statistics):
+        faults.append(f"statistics={objective.statistics!r} is not one of {', '.join(get_args(Statistics))}")
+    elif (objective.statistics == "first_interleaved") and objective.build is None:
+        faults.append("statistics='first_interleaved' is for objectives with a builder; use 'joint' or 'labeled'")
+    return faults
+
+
+def _entry_faults(name: str, weight: object, term: object) -> list[str]:
+    faults = []
+    if not isinstance(term, Term):
+        faults.append(f"{name} must be (weight, term), its second part is {term!r}")
+    if not callable(weight) and not isinstance(weight, int | float):
+        faults.append(f"the weight of {name} must be a number or a schedule, got {weight!r}")
+    elif isinstance(weight, int | float) and not (weight >= 0 and math.isfinite(weight)):
+        faults.append(f"the weight of {name} must be finite and not negative, got {weight}")
+    return faults
+
+
+def _nearest(view: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(view, known, 1)
+    advice = f"; did you mean {near[0]!r}?" if near else ""
+    return f"which nothing makes (there are {', '.join(known)}){advice}"

@@ -1,0 +1,23 @@
+"""Squared error to generated targets: MixMatch's unlabeled part."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ns3l.objective import Forward, Term
+
+
+@dataclass(frozen=True)
+class TargetError(Term):
+    """(1/K) Σₖ (yₖ − μₖ)² to the generated label y of a mixed example (the paper's L_unsupervised of MixMatch)."""
+
+    view: str = "mixed_unlabeled"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The view whose generated targets it fits."""
+        return (self.view,)
+
+    def __call__(self, fwd: Forward) -> Tensor:
+        """The mean over rows and classes."""
+        return (fwd.batch.y[self.view] - fwd.logits[self.view].softmax(1)).square().mean()

@@ -1,0 +1,79 @@
+"""Virtual adversarial training (Miyato et al. 2017)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ns3l.divergence import kl
+from ns3l.objective import Forward, Passes, Term
+
+
+@dataclass(frozen=True)
+class VirtualAdversarial(Term):
+    """The divergence between the predictions at x and at x + r_adv; r_adv = ε g/‖g‖, g = ∇_r d(f(x), f(x + r)).
+
+    The probe r has norm `xi` per example; None takes 0.1, or 1 where the clean pass ran in half precision, whose rounding
+    would drown a smaller one. Labeled rows are perturbed too, so that batch statistics are comparable; the unlabeled
+    are scored. `augmentation` says whether probe and adversarial pass are rendered as the first pass or afresh.
+    """
+
+    eps: float = 6.0
+    xi: float | None = None
+    iterations: int = 1
+    divergence: Literal["adversarial||clean", "clean||adversarial"] = "adversarial||clean"
+    augmentation: Literal["fresh", "same"] = "fresh"
+
+    def __post_init__(self) -> None:
+        if not self.eps > 0 or (self.xi is not None and not self.xi > 0) or self.iterations < 1:
+            raise ValueError(f"VAT needs eps > 0, xi > 0 and at least one iteration, got {self}")
+        if self.divergence not in ("adversarial||clean", "clean||adversarial"):
+            raise ValueError(f"divergence is 'adversarial||clean' or 'clean||adversarial', got {self.divergence!r}")
+        if self.augmentation not in ("fresh", "same"):
+            raise ValueError(f"augmentation is 'fresh' or 'same', got {self.augmentation!r}")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The clean and the adversarial logits."""
+        return ("unlabeled", "adversarial")
+
+    @property
+    def makes(self) -> str:
+        """The view of adversarial examples."""
+        return "adversarial"
+
+    def __call__(self, fwd: Forward) -> Tensor:
+        """The mean over the unlabeled rows; the clean prediction is the target."""
+        clean, adversarial = fwd.logits["unlabeled"].detach(), fwd.logits["adversarial"]
+        if self.divergence == "adversarial||clean":
+            return kl(adversarial, clean).mean()
+        return kl(clean, adversarial).mean()
+
+    def make(self, passes: Passes, fwd: Forward) -> Tensor:
+        """Joint logits at x + r_adv."""
+        stream = "first" if self.augmentation == "same" else "adversarial"
+        return passes.run(passes.render(stream, passes.clean + self.eps * self.direction(passes, fwd)))
+
+    def direction(self, passes: Passes, fwd: Forward) -> Tensor:
+        """The unit vector, per example, along which the prediction changes most."""
+        clean = torch.cat([fwd.logits[view] for view in passes.sizes]).detach()
+        draw = fwd.draw.rows(*passes.sizes.values())
+        direction = unit(draw.normal(passes.clean.shape).to(passes.clean.dtype))
+        for i in range(self.iterations):
+            stream = "first" if self.augmentation == "same" else f"probe_{i}"
+            r = (self._xi(passes) * direction).requires_grad_()
+            divergence = kl(clean, passes.run(passes.render(stream, passes.clean + r))).sum()
+            direction = unit(torch.autograd.grad(divergence, r)[0])
+        return direction
+
+    def _xi(self, passes: Passes) -> float:
+        return self.xi if self.xi is not None else 0.1 if passes.precision is None else 1.0
+
+
+def unit(x: Tensor) -> Tensor:
+    """Every example scaled to norm 1, without under- or overflow; zero stays zero."""
+    flat = x.flatten(1)
+    flat = flat / (flat.abs().amax(1, keepdim=True) + torch.finfo(x.dtype).tiny)
+    return (flat / (flat.norm(dim=1, keepdim=True) + 1 / math.sqrt(torch.finfo(x.dtype).max))).view_as(x)
