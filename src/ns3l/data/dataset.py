@@ -1,6 +1,7 @@
 """The one shape in which every data set, known or your own, reaches the rest of the library."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,8 +97,8 @@ def _check_classes(name: str, classes: tuple[str, ...]) -> None:
     if len(classes) < 2:
         raise DataError(f"{name}: at least 2 classes are needed, got {len(classes)}: {classes!r}")
     if len(set(classes)) != len(classes):
-        twice = sorted({label for label in classes if classes.count(label) > 1})
-        raise DataError(f"{name}: class names must differ; more than once: {', '.join(twice[:5])}")
+        twice = [label for label, count in Counter(classes).most_common(5) if count > 1]
+        raise DataError(f"{name}: class names must differ; more than once: {', '.join(twice)}")
 
 
 def _check_rows(name: str, part: str, rows: np.ndarray, like: np.ndarray | None = None) -> None:
