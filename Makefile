@@ -11,7 +11,7 @@ UPGRADE ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PINNED := $(PIP) install --quiet --constraint constraints.txt
-CODE := src tests benchmarks scripts
+CODE := $(wildcard src tests benchmarks scripts)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
