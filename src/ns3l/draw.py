@@ -53,7 +53,7 @@ def _integers(kind: str, alpha: float, device: torch.device) -> Tensor:
     return known
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _values(kind: str, alpha: float) -> list:
     if kind == "multipliers":
         return [[word] for word in _MULTIPLIERS]
@@ -63,7 +63,7 @@ def _values(kind: str, alpha: float) -> list:
     return [round(value * 2**_UNIT) for value in quantiles]
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _stream_number(path: str) -> int:
     return zlib.crc32(path.encode())
 

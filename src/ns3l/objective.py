@@ -24,7 +24,6 @@ FIRST, SECOND, TEACHER = (
     ("labeled_2", "unlabeled_2"),
     ("labeled_teacher", "unlabeled_teacher"),
 )
-PASSES = {"first": FIRST, "second": SECOND, "teacher": TEACHER}
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ class Objective:
 
     def _base(self, passes: Passes, moves: bool) -> dict[str, Tensor]:
         """The joint passes over plain views: first, second and the averaged network's, where they are read."""
-        logits = {}
+        logits: dict[str, Tensor] = {}
         maker = any(term.makes for term in self.terms.values())
         if self.statistics == "labeled" and moves:
             with torch.no_grad():
@@ -258,7 +257,7 @@ class Objective:
 
 
 def interleaved(passes: Passes, x: Tensor, size: int) -> Tensor:
-    """Logits by sub-batches of about `size` rows that each hold every part in proportion; the first moves statistics."""
+    """Logits by sub-batches of about `size` rows that hold every part in proportion; the first moves statistics."""
     count = math.ceil(len(x) / size)
     parts = [passes.run(x[i::count], moves=i == 0) for i in range(count)]
     place = torch.cat([torch.arange(i, len(x), count, device=x.device) for i in range(count)])

@@ -10,7 +10,7 @@ from ns3l.objective import Forward, Term
 
 @dataclass(frozen=True)
 class CrossEntropy(Term):
-    """−Σₖ yₖ log μₖ over the rows of a view; targets are class indices or distributions (Section 3.1, supervised part)."""
+    """−Σₖ yₖ log μₖ over the rows of a view; targets are classes or distributions (Section 3.1, supervised part)."""
 
     view: str = "labeled"
 

@@ -12,10 +12,10 @@ from ns3l.objective import Forward, Passes, Term
 
 @dataclass(frozen=True)
 class InterpolationConsistency(Term):
-    """d(f_θ(Mix(xᵢ, xⱼ)), Mix(f_θ'(xᵢ), f_θ'(xⱼ))) over unlabeled pairs, θ' the moving average; λ ~ Beta(α, α) per pair.
+    """d(f_θ(Mix(xᵢ, xⱼ)), Mix(f_θ'(xᵢ), f_θ'(xⱼ))) over unlabeled pairs, θ' the moving average; λ ~ Beta(α, α) by pair.
 
-    The joint batch is mixed, each part within itself, so that the pass has the batch statistics of the others; partner and λ
-    are those of the row. The averaged network sees the same rendering unmixed.
+    The joint batch is mixed, each part within itself, so that the pass has the batch statistics of the others; partner
+    and λ are those of the row. The averaged network sees the same rendering unmixed.
     """
 
     alpha: float = 0.75

@@ -13,8 +13,8 @@ from ns3l.objective import Forward, Term
 class PseudoLabel(Term):
     """Fit the predicted class where its probability passes a threshold; other rows cost nothing.
 
-    `soft` compares with the distribution of the logits 10·onehot (KL divergence), `hard` with the class itself. With two
-    passes the first chooses the label and the second is scored, as NS3L does; with one pass, both.
+    `soft` compares with the distribution of the logits 10·onehot (KL divergence), `hard` with the class itself. With
+    two passes the first chooses the label and the second is scored, as in NS3L; with one pass it does both.
     """
 
     threshold: float = 0.95

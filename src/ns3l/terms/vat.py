@@ -15,9 +15,9 @@ from ns3l.objective import Forward, Passes, Term
 class VirtualAdversarial(Term):
     """The divergence between the predictions at x and at x + r_adv; r_adv = ε g/‖g‖, g = ∇_r d(f(x), f(x + r)).
 
-    The probe r has norm `xi` per example; None takes 0.1, or 1 where the clean pass ran in half precision, whose rounding
-    would drown a smaller one. Labeled rows are perturbed too, so that batch statistics are comparable; the unlabeled
-    are scored. `augmentation` says whether probe and adversarial pass are rendered as the first pass or afresh.
+    The probe r has norm `xi` per example; None takes 0.1, or 1 where the clean pass ran in half precision, whose
+    rounding would drown a smaller one. Labeled rows are perturbed too, so that batch statistics are comparable; the
+    unlabeled are scored. `augmentation` says whether probe and adversarial pass are rendered as the first or afresh.
     """
 
     eps: float = 6.0
