@@ -15,8 +15,8 @@ def negative_sampling_loss(logits: Tensor, negative: Tensor, reduction: Reductio
 
     `negative` [N, K] is True at the classes that a row is not. With A the sum of exp(logit) over the negatives and B
     that over the others, the loss is log(1 + A / B), computed as softplus(log A - log B): never as a difference of two
-    nearly equal numbers. Everything of size [N, K] and the result are float32 (float64 logits: float64); only the N sums
-    and the differences of their logarithms are kept in float64.
+    nearly equal numbers. What is of size [N, K] and the result are float32 (for float64 logits: float64); only the N
+    sums and the differences of their logarithms are kept in float64.
 
     A row without negatives costs 0, and so does a row where every class is negative. The mean of no rows is 0.
     """
