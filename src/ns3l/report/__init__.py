@@ -1,0 +1,71 @@
+"""Reports over run folders: tables and figures, as text, Markdown, LaTeX, CSV, JSON or one HTML file."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ns3l.report.collect import collect
+from ns3l.report.group import Group, group
+from ns3l.report.html import to_html, write_html
+from ns3l.report.series import figures
+from ns3l.report.serve import serve
+from ns3l.report.shapes import Cell, Column, Curve, Figure, HeatMap, LineChart, Report, Table
+from ns3l.report.tables import findings, tables
+from ns3l.report.text import print_report, to_csv, to_json, to_latex, to_markdown, to_text
+from ns3l.statistics import RULES, check_rule
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Curve",
+    "Figure",
+    "HeatMap",
+    "LineChart",
+    "Report",
+    "Table",
+    "print_report",
+    "report",
+    "serve",
+    "to_csv",
+    "to_html",
+    "to_json",
+    "to_latex",
+    "to_markdown",
+    "to_text",
+    "write_html",
+]
+
+
+def report(paths: str | Path | Iterable[str | Path], *, rule: str | None = None) -> Report:
+    """Read every run at or below some folders and say what they show.
+
+    `rule` selects the evaluation that counts (`last`, `best_validation`, `median_20`); by default each run's own.
+    """
+    if rule is not None:
+        check_rule(rule)
+    roots = [paths] if isinstance(paths, str | Path) else list(paths)
+    groups = group(collect(roots))
+    in_force = sorted({name for one in groups for name in one.rules(rule)})
+    return Report(
+        title="Report on " + ", ".join(dict.fromkeys(one.bench.data for one in groups)),
+        rule=", ".join(in_force),
+        statements=_statements(groups, in_force, rule),
+        findings=findings(groups, rule),
+        tables=tables(groups, rule),
+        figures=figures(groups, rule),
+    )
+
+
+def _statements(groups: tuple[Group, ...], in_force: list[str], rule: str | None) -> tuple[str, ...]:
+    """What holds for the whole report."""
+    own = "asked for by the reader" if rule else "named by the runs' own recipes"
+    words = "; ".join(f"{name} ({RULES.get(name, 'unknown')})" for name in in_force)
+    scaled = sorted({one.bench.schedule for one in groups if one.bench.schedule != 1})
+    runs = [run for one in groups for run in one.runs]
+    undone = len(runs) - sum(len(one.complete) for one in groups)
+    shortened = f"Schedules are scaled by {', '.join(f'{scale:g}' for scale in scaled)} in some rows, as each row says."
+    return (
+        f"Selection rule: {words}, {own}.",
+        "The best error on test is never used to choose anything.",
+        f"{len(runs)} runs, {undone} of them not complete; only complete runs enter means.",
+        *((shortened,) if scaled else ()),
+    )

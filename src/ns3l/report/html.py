@@ -1,0 +1,95 @@
+"""A report as one self-contained HTML file: no network, light and dark, printable, sortable by keyboard."""
+
+import base64
+import hashlib
+import os
+import re
+import tempfile
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ns3l.report.figures import draw
+from ns3l.report.shapes import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_SECTIONS = (
+    ("curves", "Learning curves"),
+    ("grids", "Sensitivity"),
+    ("negatives", "Negative labels over time"),
+    ("reliability", "Reliability"),
+    ("confusion", "Confusion"),
+)
+
+
+def to_html(report: Report, *, poll: str | None = None) -> str:
+    """The report as HTML; `poll` is the version that a served page compares with the server's to reload itself."""
+    from markupsafe import Markup
+
+    sections = []
+    for key, title in _SECTIONS:
+        drawn = [
+            (figure, Markup(draw(figure, f"f{index}")))
+            for index, figure in enumerate(report.figures)
+            if figure.section == key
+        ]
+        if drawn:
+            sections.append((key, title, drawn))
+    script = _asset("page.js") + (_asset("reload.js") if poll else "")
+    style = _asset("page.css")
+    return _template().render(
+        report=report,
+        sections=sections,
+        script=Markup(script),
+        script_hash=_hash(script),
+        style=Markup(style),
+        poll=poll,
+    )
+
+
+@lru_cache(maxsize=1)
+def _template() -> "Template":
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["breakable"] = breakable
+    return environment.from_string(_asset("page.html.j2"))
+
+
+def breakable(text: str) -> str:
+    """A name with places where a narrow column may break it."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([_./+=,])", r"\1<wbr>", text)) if escape(text) == text else escape(text)
+
+
+@lru_cache(maxsize=8)
+def _asset(name: str) -> str:
+    return (resources.files("ns3l.report") / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """The script's hash for the page's content security policy: no other script can run."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def write_html(report: Report, path: str | Path) -> Path:
+    """Write the report as one HTML file, whole or not at all."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    page = to_html(report)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", text=True)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(page)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target

@@ -1,0 +1,362 @@
+"""The tables of a report, from groups of runs."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from ns3l import paper
+from ns3l.report.cells import NONE, SETTING, columns, interval, p_value, real, setting, spread, whole
+from ns3l.report.collect import Run, number, plain
+from ns3l.report.command import command
+from ns3l.report.group import Group, baselines, chosen, grids, headline
+from ns3l.report.shapes import Cell, Table
+from ns3l.statistics import RULES, Comparison, Paired, compare, finding, missing_seeds, paired, summarize
+
+_CONDITIONS = "Mean ± sample standard deviation over n seeds, in per cent; intervals are 95 % t intervals."
+
+
+def results(groups: Sequence[Group], rule: str | None) -> Table:
+    """The main table: the selected test error of every group."""
+    rows = [_result(one, groups, rule) for one in groups]
+    names = columns("#n", "#Test error", "#95 % interval", "Rule", "Evaluated every", "Missing seeds")
+    return Table("results", "Test error", _CONDITIONS + _MISSING, SETTING + names, tuple(rows))
+
+
+_MISSING = " A seed is missing where another method of the same data, labels and schedule has it."
+
+
+def _result(one: Group, groups: Sequence[Group], rule: str | None) -> tuple[Cell, ...]:
+    summary = one.summary(rule)
+    absent = missing_seeds(_seeds([one], rule), _seeds([other for other in groups if other.bench == one.bench], None))
+    every = sorted({plain(run.result.get("evaluation_interval", "?")) for run in one.runs})
+    return (
+        *setting(one),
+        whole(summary.n),
+        spread(summary),
+        interval(summary),
+        Cell(", ".join(one.rules(rule))),
+        Cell(", ".join(every) + " steps"),
+        Cell(", ".join(map(str, absent)), float(len(absent)), "bad") if absent else Cell("none", 0.0),
+    )
+
+
+def _seeds(groups: Iterable[Group], rule: str | None) -> list[int]:
+    """The seeds that have a value by a rule; without a rule every seed that was started."""
+    if rule is None:
+        return [run.seed for one in groups for run in one.runs if run.seed is not None]
+    return [seed for one in groups for seed, _ in one.errors(rule) if seed is not None]
+
+
+def all_rules(groups: Sequence[Group]) -> Table:
+    """The same errors under each of the selection rules."""
+    rows = [(*setting(one), *(spread(one.summary(rule)) for rule in RULES)) for one in groups]
+    said = "; ".join(f"{name.replace('_', ' ')}: {words}" for name, words in RULES.items())
+    names = columns("#Last", "#Best on validation", "#Median of last 20")
+    return Table(
+        "rules",
+        "All three selection rules",
+        f"{_CONDITIONS} {said[0].upper()}{said[1:]}.",
+        SETTING + names,
+        tuple(rows),
+    )
+
+
+def differences(groups: Sequence[Group], rule: str | None) -> Table:
+    """Paired differences to supervised and to the same method without NS3L."""
+    rows = [_difference(one, base, rule) for one in groups for base in baselines(one, groups)]
+    names = columns(
+        "Against",
+        "#Pairs",
+        "#Difference",
+        "#95 % interval",
+        "#p (t test)",
+        "#p (Wilcoxon)",
+        "Finding",
+        "Unpaired seeds",
+    )
+    caption = (
+        "Test error of the method minus that of the other on the same split (seed and split hash agree), in per cent "
+        "points; negative is better. Two-sided paired t test and Wilcoxon signed-rank test, not corrected for the "
+        "number of rows."
+    )
+    return Table("differences", "Paired differences", caption, SETTING + names, tuple(rows))
+
+
+def _difference(one: Group, base: Group, rule: str | None) -> tuple[Cell, ...]:
+    pairs = paired(one.errors(rule), base.errors(rule))
+    gain = pairs.difference
+    alone = sorted({str(key[0]) for key in pairs.unpaired if isinstance(key, tuple)})
+    return (
+        *setting(one),
+        Cell(base.name),
+        whole(gain.n),
+        spread(gain, sign=True),
+        interval(gain, sign=True),
+        p_value(pairs.p_t),
+        p_value(pairs.p_wilcoxon),
+        _finding(pairs, base),
+        Cell(", ".join(alone) or "none", float(len(alone))),
+    )
+
+
+def _finding(pairs: Paired, base: Group) -> Cell:
+    words = finding(pairs, base.method == "supervised")
+    tone = {"lower error": "good", "unlabeled data did not help": "bad", "no gain": "bad"}
+    return Cell(words, None, tone.get(words, ""))
+
+
+def findings(groups: Sequence[Group], rule: str | None) -> tuple[Cell, ...]:
+    """One sentence for each method that has a baseline on the same splits."""
+    return tuple(_sentence(one, base, rule) for one in headline(groups, rule) for base in baselines(one, groups)[:1])
+
+
+def _sentence(one: Group, base: Group, rule: str | None) -> Cell:
+    pairs = paired(one.errors(rule), base.errors(rule))
+    words, gain = _finding(pairs, base), pairs.difference
+    amount = f" ({spread(gain, sign=True).text} points on {gain.n} splits)" if gain.n else ""
+    return Cell(f"{one.bench.name}: {one.name} against {base.name}: {words.text}{amount}.", None, words.tone)
+
+
+def beside_paper(groups: Sequence[Group], rule: str | None) -> Table:
+    """The paper's numbers beside ours, with a verdict."""
+    main = headline(groups, rule)
+    found = [(one, cell) for one in groups if (cell := _published(one)) and one.errors(rule)]
+    rows = [_beside(one, cell, rule) for one, cell in found if one in main or _is_row(one, cell)]
+    names = columns("#n", "#Ours", "#Paper", "Paper's row", "#Difference", "#Pooled std", "Verdict")
+    caption = (
+        "Within means: the means differ by at most 2 standard deviations pooled over ours and the paper's. "
+        "The paper does not tell one pass from two: both stand beside the same number."
+    )
+    return Table("paper", "Beside the paper", caption, SETTING + names, tuple(rows))
+
+
+def _published(one: Group) -> paper.PaperCell | None:
+    labels = one.bench.labels
+    return paper.published(one.bench.data, int(labels) if labels else None, one.method, one.runs[0].fields)
+
+
+def _is_row(one: Group, cell: paper.PaperCell) -> bool:
+    """Whether the paper's row fixes every field in which the grid's points differ."""
+    return {path for path, _ in one.grid} <= {path for path, _ in cell.settings}
+
+
+def _beside(one: Group, cell: paper.PaperCell, rule: str | None) -> tuple[Cell, ...]:
+    ours = one.summary(rule)
+    verdict = compare(ours, cell.mean, cell.std, cell.n)
+    published = Cell(f"{cell.mean:.2f} ± {cell.std:.2f}", cell.mean)
+    row = Cell(f"{cell.wording} ({cell.table})")
+    judged = _verdict(verdict, one.bench.schedule)
+    return (
+        *setting(one),
+        whole(ours.n),
+        spread(ours),
+        published,
+        row,
+        real(verdict.difference, sign=True),
+        real(verdict.pooled),
+        judged,
+    )
+
+
+def _verdict(verdict: Comparison, schedule: float) -> Cell:
+    scale = "" if schedule == 1 else f", at schedule {schedule:g}"
+    if verdict.within is None:
+        return Cell(f"not judged: needs 2 seeds{scale}")
+    if verdict.within:
+        return Cell(f"within 2 pooled std{scale}", None, "good")
+    return Cell(f"{'higher' if verdict.difference > 0 else 'lower'} by more than 2 pooled std{scale}", None, "bad")
+
+
+def picked(groups: Sequence[Group], rule: str | None) -> Table:
+    """Of each grid, the point with the lowest mean validation error, and its test error."""
+    best = [(one, len(points)) for points in grids(groups).values() if (one := chosen(points, rule)) is not None]
+    rows = [
+        (
+            *setting(one),
+            whole(count),
+            spread(one.summary(rule, "validation")),
+            whole(len(one.errors(rule))),
+            spread(one.summary(rule)),
+        )
+        for one, count in best
+    ]
+    caption = "Chosen by the lowest mean validation error alone; the test error is only reported."
+    names = columns("#Points", "#Validation error", "#n", "#Test error")
+    return Table("chosen", "Chosen grid points", caption, SETTING + names, tuple(rows))
+
+
+_QUALITY = {
+    "Macro F1": ("macro_f1", 3),
+    "Top-5 error": ("top_5_error", 2),
+    "NLL": ("nll", 3),
+    "Brier": ("brier", 3),
+    "ECE": ("ece", 3),
+}
+
+
+def quality(groups: Sequence[Group]) -> Table:
+    """Calibration and per-class figures of the final evaluation."""
+    rows = [
+        (
+            *setting(one),
+            whole(len(one.complete)),
+            *(_mean(one, key, digits) for key, digits in _QUALITY.values()),
+            _worst(one),
+        )
+        for one in groups
+        if any(run.evaluation("confusion") or run.evaluation("nll") is not None for run in one.complete)
+    ]
+    caption = "Means over seeds of the final evaluation on the test part; NLL in nats."
+    return Table(
+        "quality",
+        "Calibration and classes",
+        caption,
+        SETTING + columns("#n", *(f"#{name}" for name in _QUALITY), "Hardest class"),
+        tuple(rows),
+    )
+
+
+def _mean(one: Group, key: str, digits: int) -> Cell:
+    values = [value for run in one.complete if (value := number(run.evaluation(key))) is not None]
+    return real(summarize(values).mean, digits)
+
+
+def _worst(one: Group) -> Cell:
+    """The class with the highest mean error."""
+    rows = [run.evaluation("per_class_error") for run in one.complete]
+    known = [row for row in rows if isinstance(row, list) and row and all(number(value) is not None for value in row)]
+    if not known or len({len(row) for row in known}) > 1:
+        return NONE
+    means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)]
+    index = max(range(len(means)), key=means.__getitem__)
+    names = one.complete[0].classes
+    return Cell(f"{names[index] if index < len(names) else index}: {means[index]:.2f} %", means[index])
+
+
+def throughput(groups: Sequence[Group]) -> Table:
+    """How fast the runs were, and on what."""
+    rows = [(*setting(one), whole(len(one.runs)), *_speed(one)) for one in groups]
+    caption = "Means over runs. Runs that were trained side by side share the device; memory is the peak."
+    return Table(
+        "throughput",
+        "Throughput",
+        caption,
+        SETTING + columns("#Runs", "#Steps/s", "#ms/step", "#Minutes", "#Memory (MB)", "Hardware"),
+        tuple(rows),
+    )
+
+
+def _speed(one: Group) -> tuple[Cell, ...]:
+    rate = summarize([value for run in one.runs if (value := _told(run, "steps_per_second"))]).mean
+    seconds = summarize([value for run in one.runs if (value := _told(run, "seconds")) is not None]).mean
+    memory = [value for run in one.runs if (value := _told(run, "memory_mb")) is not None]
+    hardware = ", ".join(sorted({run.hardware for run in one.runs if run.hardware}))
+    return (
+        real(rate, 1),
+        real(1000 / rate if rate else None),
+        real(seconds / 60),
+        real(max(memory, default=None), 0),
+        Cell(hardware or "not recorded"),
+    )
+
+
+def _told(run: Run, key: str) -> float | None:
+    """A figure of the result, or of the last line of the metrics."""
+    last = run.metrics[-1] if run.metrics else {}
+    stored = number(run.result.get(key))
+    return number(last.get(key)) if stored is None else stored
+
+
+def runs(groups: Sequence[Group]) -> Table:
+    """Every run with its state; failed and running ones with what is known."""
+    rows = [_run(run, one) for one in groups for run in one.runs]
+    caption = "Only complete runs enter means. Test errors of runs under way are those so far, by the run's own rule."
+    return Table(
+        "runs",
+        "Runs",
+        caption,
+        SETTING + columns("#Seed", "Status", "#Step", "#Test error", "Reason", "$Folder"),
+        tuple(rows),
+    )
+
+
+def _run(run: Run, one: Group) -> tuple[Cell, ...]:
+    tone = {"failed": "bad", "complete": "good"}.get(run.status, "")
+    of = "" if run.steps is None else f" of {run.steps:,}"
+    step = NONE if run.step is None else Cell(f"{run.step:,}{of}", run.step)
+    folder = plain("/".join(run.path.parts[-3:]))
+    return (
+        *setting(one),
+        whole(run.seed),
+        Cell(run.status, None, tone),
+        step,
+        real(run.error(run.rule)),
+        Cell(run.reason or "–"),
+        Cell(folder),
+    )
+
+
+def origins(groups: Sequence[Group]) -> Table:
+    """Under which versions and on which hardware the numbers were made."""
+    counts: dict[tuple[str, ...], int] = {}
+    for run in (run for one in groups for run in one.runs):
+        key = _origin(run)
+        counts[key] = counts.get(key, 0) + 1
+    rows = tuple((whole(count), *map(Cell, key)) for key, count in sorted(counts.items()))
+    return Table(
+        "origins",
+        "Hardware and versions",
+        "As recorded in each run's folder when it was made.",
+        columns("#Runs", "Hardware", "Versions", "Code"),
+        rows,
+    )
+
+
+def _origin(run: Run) -> tuple[str, ...]:
+    environment = run.environment
+    packages = environment.get("packages")
+    versions = {"ns3l": environment.get("ns3l"), "python": environment.get("python"), "CUDA": environment.get("cuda")}
+    versions |= packages if isinstance(packages, dict) else {}
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    git = environment.get("git")
+    code = f"{git.get('commit')}{', changed since' if git.get('dirty') else ''}" if isinstance(git, dict) else ""
+    return tuple(plain(part or "not recorded", 400) for part in (run.hardware, listed, code))
+
+
+def commands(groups: Sequence[Group], rule: str | None) -> Table:
+    """For each number of a complete run, the command that makes it again."""
+    rows = [
+        (
+            Cell(one.bench.name),
+            Cell(one.name),
+            whole(run.seed),
+            real(run.error(rule or run.rule)),
+            Cell(command(run, one)),
+        )
+        for one in groups
+        for run in one.complete
+    ]
+    caption = "Each command makes one run again; own data must be named by their path."
+    return Table(
+        "commands",
+        "Commands to repeat each number",
+        caption,
+        columns("Data", "Method", "#Seed", "#Test error", "$Command"),
+        tuple(rows),
+    )
+
+
+def tables(groups: Sequence[Group], rule: str | None) -> tuple[Table, ...]:
+    """All tables that have something to say, in reading order."""
+    makers: tuple[Callable[[], Table], ...] = (
+        lambda: results(groups, rule),
+        lambda: differences(groups, rule),
+        lambda: beside_paper(groups, rule),
+        lambda: picked(groups, rule),
+        lambda: all_rules(groups),
+        lambda: quality(groups),
+        lambda: throughput(groups),
+        lambda: runs(groups),
+        lambda: origins(groups),
+        lambda: commands(groups, rule),
+    )
+    return tuple(table for maker in makers if (table := maker()).rows)
