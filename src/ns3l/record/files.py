@@ -93,7 +93,8 @@ def to_json(value: Any, lossy: bool = False) -> str:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace").decode()  # names of files may hold what UTF-8 cannot say
 
 
 def write_json(path: Path, value: Any, lossy: bool = False) -> None:
@@ -103,7 +104,7 @@ def write_json(path: Path, value: Any, lossy: bool = False) -> None:
         text = "{\n" + ",\n".join(f"{_dumps(name)}: {_dumps(item)}" for name, item in value.items()) + "\n}\n"
     else:
         text = _dumps(value) + "\n"
-    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+    write_bytes(path, text.encode())
 
 
 def parse_json(text: bytes | str) -> Any:

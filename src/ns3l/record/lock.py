@@ -29,14 +29,14 @@ class FolderLock:
             raise
 
     def _take(self) -> None:
-        try:
-            with writing(self.folder / LOCK):
+        with writing(self.folder / LOCK):
+            try:
                 self._lock.acquire()
-        except (Timeout, RuntimeError) as problem:
-            raise RunError(
-                f"{self.folder} is being written by {holder(self.folder)}. Wait for it to end or stop it; "
-                "only one process may write a run folder."
-            ) from problem
+            except (Timeout, RuntimeError) as problem:
+                raise RunError(
+                    f"{self.folder} is being written by {holder(self.folder)}. Wait for it to end or stop it; "
+                    "only one process may write a run folder."
+                ) from problem
 
     @property
     def released(self) -> bool:

@@ -14,7 +14,7 @@ LARGEST_FILE = 2**29
 
 def append_line(path: Path, metrics: dict[str, Any]) -> None:
     """Append one line and hand it to the system; where that fails, the file is as it was before."""
-    line = to_json(metrics, lossy=True).encode("utf-8", errors="backslashreplace") + b"\n"
+    line = to_json(metrics, lossy=True).encode() + b"\n"
     with writing(path), path.open("ab") as file:
         size = os.fstat(file.fileno()).st_size
         try:

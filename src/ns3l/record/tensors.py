@@ -14,13 +14,15 @@ from torch import Tensor
 from ns3l.errors import RunError
 from ns3l.record.files import parse_json, to_json, write_bytes
 
+KEPT_AS = "ns3l"
+
 
 def checksum(tensors: dict[str, Tensor], note: str) -> str:
     """sha256 over names, types, shapes and bytes of tensors, and over the note kept with them."""
-    total = hashlib.sha256(note.encode("utf-8", errors="backslashreplace"))
+    total = hashlib.sha256(note.encode())
     for name in sorted(tensors):
         value = tensors[name]
-        total.update(f"\0{name}\0{value.dtype}\0{list(value.shape)}\0".encode(errors="backslashreplace"))
+        total.update(f"\0{name}\0{value.dtype}\0{list(value.shape)}\0".encode())
         total.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
 
@@ -29,7 +31,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: dict[str, Any]) 
     """Write tensors (on any device, of any layout, aliasing or not) and a JSON note atomically into one file."""
     held = {name: _own(name, value) for name, value in tensors.items()}
     text = to_json(note)
-    write_bytes(path, save(held, metadata={"note": text, "sha256": checksum(held, text)}))
+    # one entry, since safetensors writes several in random order, and equal states must be equal files
+    write_bytes(path, save(held, metadata={KEPT_AS: f"{checksum(held, text)} {text}"}))
 
 
 def _own(name: str, value: Tensor) -> Tensor:
@@ -42,23 +45,23 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and note of a file written by `write_tensors`; RunError where it is missing, damaged or foreign."""
     try:
         tensors, kept = _load(path)
-        note = parse_json(kept["note"])
+        sha256, _, text = kept.partition(" ")
+        note = parse_json(text)
     except OSError as problem:
         raise RunError(f"Cannot read {path}: {problem.strerror or problem}.") from problem
     except KeyError:
         raise RunError(f"{path} is no file of a run folder: it has no checksum.") from None
     except (SafetensorError, ValueError, RuntimeError, OverflowError, MemoryError) as problem:
         raise RunError(f"{path} is damaged: {problem}.") from None
-    if checksum(tensors, kept["note"]) != kept["sha256"]:
+    if checksum(tensors, text) != sha256:
         raise RunError(f"{path} is damaged: its checksum does not match.")
     return tensors, note
 
 
-def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _load(path: Path) -> tuple[dict[str, Tensor], str]:
     os.stat(path)  # noqa: PTH116 (a missing file is an OSError with its reason)
     with safe_open(path, framework="pt", device="cpu") as file:
-        kept = dict(file.metadata() or {})
-        return {name: file.get_tensor(name) for name in _names(file.keys())}, {n: kept[n] for n in ("note", "sha256")}
+        return {name: file.get_tensor(name) for name in _names(file.keys())}, (file.metadata() or {})[KEPT_AS]
 
 
 def _names(found: Iterable[str]) -> list[str]:
