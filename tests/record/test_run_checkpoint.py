@@ -303,6 +303,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
+from ns3l.errors import RunError
 from ns3l.record import RunFolder
 
 def run(path, steps):
@@ -316,13 +317,29 @@ def run(path, steps):
             folder.append({"step": step, "value": int(value[0])})
             if step % 3 == 0:
                 folder.save_checkpoint({"value": value}, {"step": step})
-            if step % 7 == 0:
-                os.write(2, b".")
         folder.save_model({"value": value}, {})
         folder.finish({"step": steps})
     assert not folder.notices or all("cut off" in n for n in folder.notices), folder.notices
 
+def hold(path):
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        folder = RunFolder.open(path, {"method": "x"}, {"labeled": [1]}, 0, {})
+        os.write(writer, b"h")
+        time.sleep(60)
+    os.read(reader, 1)
+    try:
+        run(path, 1)
+    except RunError as problem:
+        assert f"is being written by process {child} on " in str(problem), problem
+    else:
+        raise AssertionError("two writers")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (path / ".lock").exists()
+
 path, kills, draw = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+hold(path / "killed")
 for kill in range(kills):
     child = os.fork()
     if child == 0:
@@ -349,6 +366,7 @@ def killed(tmp_path, kills, seed):
 
 
 def test_killed_at_random_moments_ends_as_if_never_killed(tmp_path):
+    """Also: the lock of a living process refuses a second one, that of a killed one never blocks."""
     killed(tmp_path, 12, seed=0)
 
 

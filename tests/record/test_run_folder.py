@@ -3,9 +3,6 @@
 import json
 import math
 import os
-import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -200,29 +197,6 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(tmp_path):
     folder.close()
     with pytest.raises(RunError, match="is closed"):
         folder.append({"step": 2})
-    opened(tmp_path).close()
-
-
-HOLD = """
-import sys, time
-from ns3l.record.lock import FolderLock
-from pathlib import Path
-lock = FolderLock(Path(sys.argv[1]))
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
-def test_the_lock_of_a_killed_process_never_blocks(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RunError, match=f"process {holder.pid} on "):
-            opened(tmp_path)
-    finally:
-        holder.send_signal(signal.SIGKILL)
-        holder.communicate()
-    assert (tmp_path / ".lock").exists() and (tmp_path / ".lock-holder").exists()
     opened(tmp_path).close()
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ns3l.errors import RunError
-from ns3l.record import RunFolder, differences, find_runs, index, read_json, read_run
+from ns3l.record import RunFolder, differences, find_runs, index, read_json, read_run, write_json
 
 RESULT = {"status": "complete", "seed": 0, "test_error": {"last": 5.0}}
 
@@ -76,11 +76,25 @@ def test_index_says_what_cannot_be_read(tmp_path):
     assert index(tmp_path)[1].status == "failed"  # nothing is cached
 
 
-def test_a_thousand_runs_are_listed_under_a_second(tmp_path):
-    reliability = [{"confidence": 0.512345678901, "accuracy": 0.498765432109, "count": 321}] * 15
-    part = {"confusion": [[1000] * 10] * 10, "per_class_error": [12.3456789] * 10, "reliability": reliability}
-    for number in range(1000):
-        run(tmp_path / f"method-{number % 10}" / f"seed-{number}", evaluation={"test": part, "validation": part})
+@pytest.mark.parametrize("place", ["last", "first"])
+def test_index_leaves_out_the_evaluation_whoever_wrote_it(tmp_path, place):
+    result = {"note": 'a "evaluation": 3', "evaluation": {"test": {"evaluation": [1]}}, "step": 1}
+    if place == "last":
+        result["evaluation"] = result.pop("evaluation")
+    run(tmp_path / "a")
+    write_json(tmp_path / "a" / "result.json", result)
+    assert index(tmp_path)[0].result == result | {"evaluation": None}
+    for indent in (None, 0, 2):  # rewritten by another tool
+        (tmp_path / "a" / "result.json").write_text(json.dumps(result, indent=indent))
+        assert index(tmp_path)[0].result == result
+
+
+def test_a_thousand_runs_of_a_hundred_classes_are_listed_under_a_second(tmp_path):
+    part = {"confusion": [[1] * 100] * 100, "per_class_error": [12.3456789] * 100}
+    write_json(run(tmp_path / "first") / "result.json", RESULT | {"evaluation": {"test": part, "validation": part}})
+    content = (tmp_path / "first" / "result.json").read_bytes()
+    for number in range(999):
+        run(tmp_path / f"method-{number % 10}" / f"seed-{number}").joinpath("result.json").write_bytes(content)
     started = time.process_time()
     found = index(tmp_path)
     assert time.process_time() - started < 1

@@ -1,6 +1,7 @@
 """Run folders as reports read them: tolerant, without a lock, and straight from disk each time."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ns3l.errors import RunError
-from ns3l.record.files import LARGEST_JSON, read_json
+from ns3l.record.files import LARGEST_JSON, parse_json, read_json
 from ns3l.record.folder import LARGEST_SPLIT
 from ns3l.record.metrics import lines
 
 DEEPEST = 16
+EVALUATION = re.compile(rb'^"evaluation": .*?(,?)$', re.MULTILINE)  # one line, as `write_json` lays it out
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One line of an index: a run folder and its result.json; `problem` says why that could not be read."""
+    """A run folder and its result.json, `evaluation` left out; `problem` says why that could not be read."""
 
     path: Path
     result: dict[str, Any]
@@ -104,11 +106,15 @@ def _order(name: str) -> tuple[str, int, str]:
 
 
 def index(root: Path | str) -> list[RunSummary]:
-    """All runs below `root` with their results; only result.json is read, and nothing is cached."""
+    """All runs below `root` with their results, without the long `evaluation`; nothing else is read, nothing cached."""
     return [_summary(path) for path in find_runs(root)]
 
 
 def _summary(path: Path) -> RunSummary:
+    with suppress(OSError, ValueError), (path / "result.json").open("rb") as file:
+        head = EVALUATION.sub(rb'"evaluation": null\1', file.read(LARGEST_JSON))
+        if isinstance(found := parse_json(head), dict):
+            return RunSummary(path, found)
     try:
         return RunSummary(path, read_json(path / "result.json"))
     except RunError as problem:
