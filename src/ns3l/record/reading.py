@@ -1,7 +1,6 @@
 """Run folders as reports read them: tolerant, without a lock, and straight from disk each time."""
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from ns3l.record.folder import LARGEST_SPLIT
 from ns3l.record.metrics import lines
 
 DEEPEST = 16
-EVALUATION = re.compile(rb'^"evaluation": .*?(,?)$', re.MULTILINE)  # one line, as `write_json` lays it out
+EVALUATION = b'\n"evaluation": '
 
 
 @dataclass(frozen=True)
@@ -110,10 +109,19 @@ def index(root: Path | str) -> list[RunSummary]:
     return [_summary(path) for path in find_runs(root)]
 
 
+def _without_evaluation(content: bytes) -> bytes:
+    """Null in place of the evaluation, where it is one line as `write_json` lays it out; else all as it is."""
+    start = content.find(EVALUATION)
+    end = content.find(b"\n", start + 1)
+    if start < 0 or end < 0:
+        return content
+    comma = b"," if content[end - 1 : end] == b"," else b""
+    return content[:start] + EVALUATION + b"null" + comma + content[end:]
+
+
 def _summary(path: Path) -> RunSummary:
     with suppress(OSError, ValueError), (path / "result.json").open("rb") as file:
-        head = EVALUATION.sub(rb'"evaluation": null\1', file.read(LARGEST_JSON))
-        if isinstance(found := parse_json(head), dict):
+        if isinstance(found := parse_json(_without_evaluation(file.read(LARGEST_JSON))), dict):
             return RunSummary(path, found)
     try:
         return RunSummary(path, read_json(path / "result.json"))
