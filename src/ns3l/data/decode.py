@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -116,12 +116,12 @@ def _formats() -> tuple[str, ...]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
+def opened(source: Path | BinaryIO) -> Iterator[Image.Image]:
     """The lazily opened image; whatever goes wrong inside becomes an `ImageFault` with the reason."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise ImageFault("not a regular file")
-        with Image.open(path, formats=_formats()) as image:
+        with Image.open(source, formats=_formats()) as image:
             _refuse_size(image)
             yield image
     except ImageFault:
@@ -151,13 +151,13 @@ def _reason(error: Exception) -> str:
 def read_header(path: Path) -> Header:
     """Size and greyness without decoding the pixels; raises `ImageFault`."""
     with opened(path) as image:
-        return _header(image)
+        return header_of(image)
 
 
 def decode(path: Path, form: Form) -> tuple[Header, np.ndarray]:
     """The header and the uint8 row [H, W, C] of one file; raises `ImageFault`."""
     with opened(path) as image:
-        header = _header(image)
+        header = header_of(image)
         image.draft("RGB" if form.channels == 3 else "L", (2 * form.width, 2 * form.height))
         return header, to_row(image, form)
 
@@ -205,7 +205,8 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image
 
 
-def _header(image: Image.Image) -> Header:
+def header_of(image: Image.Image) -> Header:
+    """What an opened image says of itself."""
     width, height = image.size
     turn = _turn(image)
     if turn is not None and turn not in (
