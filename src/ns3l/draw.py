@@ -121,6 +121,8 @@ class Draw:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if not self.parts:
             return self._bits(shape)
+        if not shape or shape[0] != sum(self.parts):
+            raise ValueError(f"these draws are for {sum(self.parts)} rows of a shared batch, not for the shape {shape}")
         rank, world = self.shard
         whole = self._bits((world * sum(self.parts), *shape[1:])).split([world * part for part in self.parts])
         return torch.cat([w[rank * part : (rank + 1) * part] for w, part in zip(whole, self.parts, strict=True)])
