@@ -122,7 +122,7 @@ def _mapped(path: Path) -> np.ndarray:
 def _unreadable(path: Path, error: BaseException) -> DataError:
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path}: no such file")
-    if "allow_pickle" in str(error):
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
         return DataError(f"{path}: holds Python objects, which are not read; save plain arrays of numbers or text")
     return DataError(f"{path}: damaged, or not an array file: {error or type(error).__name__}")
 

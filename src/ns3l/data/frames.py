@@ -13,6 +13,7 @@ from ns3l.data.labels import parse_text
 from ns3l.errors import DataError
 
 LABEL_NAMES = ("label", "y", "target", "class")
+MISSING = ["", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "-nan", "-NaN", "NULL", "null", "None"]
 SPLIT = "split"
 PARTS = ("train", "test", "unlabeled")
 
@@ -100,8 +101,12 @@ def _read(path: Path, label: str | None, separator: str) -> Any:
         if path.suffix.lower() in (".parquet", ".pq"):
             return pandas.read_parquet(path)
         head = pandas.read_csv(path, sep=separator, nrows=0)
-        text = {name: str for name in (label, *LABEL_NAMES) if name in head.columns}
-        return pandas.read_csv(path, sep=separator, converters=text, low_memory=False)
+        text = [name for name in head.columns if name == label or (label is None and name.lower() in LABEL_NAMES)]
+        missing = {name: MISSING for name in head.columns if name not in text}
+        types = dict.fromkeys(text, str)
+        return pandas.read_csv(
+            path, sep=separator, dtype=types, keep_default_na=False, na_values=missing, low_memory=False
+        )
     except (Exception, MemoryError) as error:
         kind = "Parquet" if path.suffix.lower() in (".parquet", ".pq") else "CSV"
         raise DataError(f"{path}: cannot be read as {kind}: {error or type(error).__name__}") from error

@@ -37,7 +37,9 @@ def from_hugging_face(
     """
     if isinstance(dataset, Mapping):
         dataset, test, unlabeled = _parts(dataset, test, unlabeled)
-    label = label or _column(dataset, LABEL_NAMES, "labels", "label")
+    label = label or _label_column(dataset)
+    if label not in dataset.column_names:
+        raise DataError(f"no column {label!r} for the labels; the columns are {', '.join(dataset.column_names)}")
     classes = getattr(dataset.features[label], "names", None)
     image = image or _image_column(dataset)
     if image is None:
@@ -65,11 +67,10 @@ def _parts(parts: Mapping[str, Any], test: Any, unlabeled: Any) -> tuple[Any, An
     )
 
 
-def _column(dataset: Any, names: Sequence[str], what: str, option: str) -> str:
-    found = [column for column in dataset.column_names if column.lower() in names]
+def _label_column(dataset: Any) -> str:
+    found = [column for column in dataset.column_names if column.lower() in LABEL_NAMES]
     if len(found) != 1:
-        columns = ", ".join(dataset.column_names)
-        raise DataError(f"which column holds the {what}? say {option}=… (columns: {columns})")
+        raise DataError(f"which column holds the labels? say label=… (columns: {', '.join(dataset.column_names)})")
     return str(found[0])
 
 
