@@ -8,6 +8,7 @@ import numpy as np
 from ns3l.data.dataset import Dataset
 from ns3l.data.download import Remote
 from ns3l.data.known import Known, Layout, Official
+from ns3l.data.matlab import Variable, variables
 from ns3l.errors import DataError
 
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
@@ -55,36 +56,34 @@ def load_svhn(root: str | os.PathLike[str] | None = None, extra: bool = False) -
 
 def read_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images [N, 32, 32, 3], a view of the file's [32, 32, 3, N], and labels, where 10 stands for digit 0."""
-    from scipy.io import loadmat
-
-    count = _check_header(path)
+    images = labels = None
     try:
-        content = loadmat(
-            path, variable_names=["X", "y"], struct_as_record=False, verify_compressed_data_integrity=True
-        )
-        images, labels = content["X"], content["y"]
-    except (Exception, MemoryError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); it may be cut off or damaged: get it anew") from error
-    if images.shape != (32, 32, 3, count) or images.dtype != np.uint8 or labels.size != count:
-        raise DataError(f"{path}: its content does not fit its header; get it anew")
-    digits = labels.reshape(-1)
-    if digits.dtype.kind not in "iuf" or not np.isin(digits, np.arange(11)).all():
-        raise DataError(f"{path}: labels must be whole numbers from 1 to 10")
-    return images.transpose(3, 0, 1, 2), digits.astype(np.int64) % 10
+        for variable in variables(path):
+            if variable.name == "X":
+                _check_images(path, variable)
+                images = variable.read()
+            elif variable.name == "y":
+                labels = _digits(path, variable)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if images is None or labels is None:
+        raise DataError(f"{path}: expected the variables X and y; {'y' if labels is None else 'X'} is missing")
+    if images.shape[3] != len(labels):
+        raise DataError(f"{path}: {images.shape[3]:,} images, but {len(labels):,} labels")
+    return images.transpose(3, 0, 1, 2), labels
 
 
-def _check_header(path: Path) -> int:
-    """The number of images that the header promises; nothing large is read before it is plausible."""
-    from scipy.io import whosmat
-
-    try:
-        variables = {name: (shape, kind) for name, shape, kind in whosmat(path)}
-    except (Exception, MemoryError) as error:
-        raise DataError(f"{path}: not a MATLAB file of version 5 ({error}); get it anew") from error
-    shape, kind = variables.get("X", ((), "missing"))
-    label_shape, label_kind = variables.get("y", ((), "missing"))
-    if len(shape) != 4 or shape[:3] != (32, 32, 3) or kind != "uint8" or shape[3] * 3072 > MAX_BYTES:
+def _check_images(path: Path, variable: Variable) -> None:
+    shape, kind = variable.shape, variable.kind
+    if len(shape) != 4 or shape[:3] != (32, 32, 3) or kind != np.uint8 or shape[3] * 3072 > MAX_BYTES:
         raise DataError(f"{path}: expected X as uint8 [32, 32, 3, N], got {kind} {list(shape)}")
-    if sorted(label_shape) != sorted((1, shape[3])) or label_kind not in ("uint8", "double", "int32", "int64"):
-        raise DataError(f"{path}: expected y as {shape[3]} numbers, got {label_kind} {list(label_shape)}")
-    return int(shape[3])
+
+
+def _digits(path: Path, variable: Variable) -> np.ndarray:
+    shape, kind = variable.shape, variable.kind
+    if len(shape) != 2 or min(shape) != 1 or max(shape) * 8 > MAX_BYTES or kind.hasobject:
+        raise DataError(f"{path}: expected y as one column of numbers, got {kind} {list(shape)}")
+    labels = variable.read().reshape(-1)
+    if not np.isin(labels, np.arange(11)).all():
+        raise DataError(f"{path}: labels in y must be whole numbers from 1 to 10")
+    return labels.astype(np.int64) % 10
