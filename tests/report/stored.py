@@ -68,8 +68,17 @@ def evaluation(final: float) -> dict:
     right, wrong = round(100 - final), round(final)
     confusion = [[right, wrong, 0], [0, right, wrong], [wrong, 0, right]]
     bins = [{"confidence": 0.6, "accuracy": 0.55, "count": 30}, {"confidence": 0.9, "accuracy": 0.85, "count": 70}]
-    return {"error": final, "top_5_error": 0.0, "per_class_error": [final - 1, final, final + 1], "confusion": confusion,
-            "macro_f1": 0.83, "nll": 0.5, "brier": 0.25, "ece": 0.05, "reliability": bins}  # fmt: skip
+    return {
+        "error": final,
+        "top_5_error": 0.0,
+        "per_class_error": [final - 1, final, final + 1],
+        "confusion": confusion,
+        "macro_f1": 0.83,
+        "nll": 0.5,
+        "brier": 0.25,
+        "ece": 0.05,
+        "reliability": bins,
+    }
 
 
 def result(method: str, final: float, seed: int, status: str = "complete", reason: str | None = None) -> dict:

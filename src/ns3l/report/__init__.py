@@ -66,6 +66,7 @@ def _statements(groups: tuple[Group, ...], in_force: list[str], rule: str | None
     return (
         f"Selection rule: {words}, {own}.",
         "The best error on test is never used to choose anything.",
-        f"{len(runs)} runs, {undone} of them not complete; only complete runs enter means.",
+        f"{len(runs)} runs, {f'{undone} of them not complete' if undone else 'all complete'}; "
+        "only complete runs enter means.",
         *((shortened,) if scaled else ()),
     )

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-PALETTE = ("#3b82c4", "#d55e00", "#00946b", "#a06cd5", "#b07d12", "#c2609a", "#5f8a1e", "#0f8fa3")
+PALETTE = ("#3b82c4", "#d55e00", "#00946b", "#a06cd5", "#b07d12", "#c2609a", "#5f8a1e", "#0f8fa3", "#8a7a72", "#7a78e8")
 """Colors that differ for color-blind readers and keep a contrast of 3 on white and on near-black."""
 
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", "h")
 _DASHES: tuple[Any, ...] = (
     "-",
     (0, (5, 1.5)),
@@ -26,6 +26,8 @@ _DASHES: tuple[Any, ...] = (
     (0, (8, 2)),
     (0, (1, 1)),
     (0, (4, 1, 1, 1, 1, 1)),
+    (0, (2, 2)),
+    (0, (10, 1, 2, 1)),
 )
 _INK = "#010203"
 _ANNOTATED = 12
@@ -72,8 +74,12 @@ def _lines(chart: LineChart) -> "Canvas":
     axes.grid(True, color=_INK, alpha=0.13, linewidth=0.7)
     if chart.diagonal:
         axes.plot((0, 1), (0, 1), color=_INK, linestyle=":", linewidth=1)
-    for index, curve in enumerate(chart.curves):
-        _line(axes, curve, index)
+    for curve in chart.curves:
+        _line(axes, curve)
+    if chart.range_of != "all":
+        axes.set_ylim(*_range(chart))
+    if not chart.diagonal:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     columns = 1 if max(len(curve.name) for curve in chart.curves) > 24 else 2
@@ -90,7 +96,25 @@ def _lines(chart: LineChart) -> "Canvas":
     return canvas
 
 
-def _line(axes: "Axes", curve: Curve, index: int) -> None:
+def _range(chart: LineChart) -> tuple[float, float]:
+    """The y axis from zero, or without the first third of the steps, which would dwarf the rest."""
+    start = max(curve.x[-1] for curve in chart.curves) / 3 if chart.range_of == "late" else 0
+    points = [
+        (mean - std, mean + std)
+        for curve in chart.curves
+        for x, mean, std in zip(curve.x, curve.mean, curve.std, strict=True)
+        if x >= min(start, curve.x[-1])
+    ]
+    top = max(high for _, high in points)
+    if chart.range_of == "zero":
+        return 0, 1.08 * top or 1
+    bottom = min(low for low, _ in points)
+    margin = 0.06 * (top - bottom) or 0.5
+    return bottom - margin, top + margin
+
+
+def _line(axes: "Axes", curve: Curve) -> None:
+    index = curve.look
     color, name = PALETTE[index % len(PALETTE)], textwrap.shorten(curve.name, 60, placeholder=" …")
     every = max(1, len(curve.x) // 8)
     axes.plot(

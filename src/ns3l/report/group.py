@@ -50,8 +50,12 @@ class Group:
 
     @property
     def settings(self) -> str:
-        """The grid point as `path=value, …`."""
-        return ", ".join(f"{path}={spoken(value)}" for path, value in self.grid)
+        """The grid point as `field=value, …`; a field is named by its last word where that is clear."""
+        last = [path.rpartition(".")[2] for path, _ in self.grid]
+        return ", ".join(
+            f"{word if last.count(word) == 1 else path}={spoken(value)}"
+            for word, (path, value) in zip(last, self.grid, strict=True)
+        )
 
     @property
     def complete(self) -> tuple[Run, ...]:

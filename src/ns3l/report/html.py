@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ns3l.report.figures import draw
-from ns3l.report.shapes import Report
+from ns3l.report.shapes import Report, compact
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -42,6 +42,7 @@ def to_html(report: Report, *, poll: str | None = None) -> str:
     style = _asset("page.css")
     return _template().render(
         report=report,
+        tables=[compact(table) for table in report.tables],
         sections=sections,
         script=Markup(script),
         script_hash=_hash(script),
@@ -63,7 +64,7 @@ def breakable(text: str) -> str:
     """A name with places where a narrow column may break it."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"([_./+=,])", r"\1<wbr>", text)) if escape(text) == text else escape(text)
+    return Markup(re.sub(r"([_/+,])", r"\1<wbr>", text)) if escape(text) == text else escape(text)
 
 
 @lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ns3l.report.collect import Run, number, plain
@@ -10,7 +11,7 @@ from ns3l.report.group import Bench, Group, chosen, grids, headline, spoken
 from ns3l.report.shapes import Curve, Figure, HeatMap, LineChart
 from ns3l.statistics import summarize
 
-_MOST_CURVES = 8
+_MOST_CURVES = 10
 _MOST_CLASSES = 100
 _NEGATIVES = {
     "marked": ("Classes marked as negative", "share of classes"),
@@ -34,7 +35,7 @@ def figures(groups: Sequence[Group], rule: str | None) -> tuple[Figure, ...]:
 
 
 def _batches(groups: Sequence[Group], rule: str | None, with_grids: bool = True) -> list[tuple[str, Sequence[Group]]]:
-    """Groups that share a chart: the methods of a bench, then each grid's points; at most 8 curves each."""
+    """Groups that share a chart: the methods of a bench, then each grid's points."""
     apart: dict[str, Sequence[Group]] = {}
     main = headline(groups, rule)
     for bench in dict.fromkeys(one.bench for one in main):
@@ -42,15 +43,7 @@ def _batches(groups: Sequence[Group], rule: str | None, with_grids: bool = True)
     if with_grids:
         for (bench, method), points in grids(groups).items():
             apart[f"{bench.name}, grid of {method}"] = points
-    return [
-        (name + _part(start, len(members)), members[start : start + _MOST_CURVES])
-        for name, members in apart.items()
-        for start in range(0, len(members), _MOST_CURVES)
-    ]
-
-
-def _part(start: int, count: int) -> str:
-    return f", part {start // _MOST_CURVES + 1}" if count > _MOST_CURVES else ""
+    return [(name, members) for name, members in apart.items() if members]
 
 
 def _learning(name: str, groups: Sequence[Group]) -> list[Figure]:
@@ -65,7 +58,10 @@ def _learning(name: str, groups: Sequence[Group]) -> list[Figure]:
 
 def _negatives(name: str, groups: Sequence[Group]) -> list[Figure]:
     """How the negative labels behaved over steps, one chart per quantity and term."""
-    terms = sorted({str(term) for one in groups for run in one.runs for line in run.metrics for term in _told(line)})
+    members = [one for one in groups if any(_told(line) for run in one.runs for line in run.metrics)]
+    if len(members) == 1 and len(groups) > 1 and members[0].grid:
+        return []  # its grid's own chart shows it
+    terms = sorted({str(term) for one in members for run in one.runs for line in run.metrics for term in _told(line)})
     charts: list[Figure] = []
     for term in terms:
         for key, (title, label) in _NEGATIVES.items():
@@ -95,15 +91,33 @@ def _told(line: Mapping[str, Any]) -> Mapping[str, Any]:
     return _mapping(line.get("negatives"))
 
 
-def _chart(section: str, key: str, title: str, label: str, curves: tuple[Curve, ...]) -> list[Figure]:
-    if not curves:
-        return []
+def _chart(section: str, key: str, title: str, label: str, curves: Sequence[Curve]) -> list[Figure]:
+    """Charts of at most 10 curves each."""
     caption = "Mean over seeds; the band is ± one sample standard deviation."
-    return [LineChart(f"{section}-{key}", section, title, caption, "step", label, curves)]
+    late = section == "curves"
+    said = caption + (" The axis leaves out what lies outside the last two thirds." if late else "")
+    span = "late" if late else "zero"
+    return [
+        LineChart(f"{section}-{key}", section, title + part, said, "step", label, members, range_of=span)
+        for part, members in _parts(curves)
+    ]
+
+
+def _parts(curves: Sequence[Curve]) -> list[tuple[str, tuple[Curve, ...]]]:
+    """Curves in charts that stay readable."""
+    starts = range(0, len(curves), _MOST_CURVES)
+    return [
+        (f", part {index + 1}" if len(starts) > 1 else "", tuple(curves[start : start + _MOST_CURVES]))
+        for index, start in enumerate(starts)
+    ]
 
 
 def _curves(groups: Sequence[Group], value: Value) -> tuple[Curve, ...]:
-    return tuple(curve for one in groups if (curve := _curve(one, value)) is not None)
+    """A curve for each group that has one; the points of one grid are named by their settings alone."""
+    found = ((one, look, _curve(one, value)) for look, one in enumerate(groups))
+    curves = [(one, replace(curve, look=look)) for one, look, curve in found if curve is not None]
+    alike = len(curves) > 1 and all(one.grid and one.method == groups[0].method for one, _ in curves)
+    return tuple(replace(curve, name=one.settings) if alike else curve for one, curve in curves)
 
 
 def _curve(one: Group, value: Value) -> Curve | None:
@@ -179,14 +193,24 @@ def _axis(path: str, points: Iterable[Group]) -> list[Any]:
 
 def _reliability(name: str, groups: Sequence[Group]) -> list[Figure]:
     """Accuracy over confidence, bins pooled over seeds by their counts."""
-    curves = tuple(curve for one in groups if (curve := _reliable(one)) is not None)
+    found = [(look, _reliable(one)) for look, one in enumerate(groups)]
+    curves = [replace(curve, look=look) for look, curve in found if curve is not None]
     caption = (
         "Bins of the final evaluation on the test part, pooled over seeds; on the dotted line confidence is right."
     )
-    chart = LineChart(
-        "reliability", "reliability", f"Reliability: {name}", caption, "confidence", "accuracy", curves, diagonal=True
-    )
-    return [chart] if curves else []
+    return [
+        LineChart(
+            "reliability",
+            "reliability",
+            f"Reliability: {name}{part}",
+            caption,
+            "confidence",
+            "accuracy",
+            members,
+            diagonal=True,
+        )
+        for part, members in _parts(curves)
+    ]
 
 
 def _reliable(one: Group) -> Curve | None:

@@ -26,7 +26,8 @@ _MISSING = " A seed is missing where another method of the same data, labels and
 
 def _result(one: Group, groups: Sequence[Group], rule: str | None) -> tuple[Cell, ...]:
     summary = one.summary(rule)
-    absent = missing_seeds(_seeds([one], rule), _seeds([other for other in groups if other.bench == one.bench], None))
+    present = [seed for seed, _ in one.errors(rule) if seed is not None]
+    absent = missing_seeds(present, _started(other for other in groups if other.bench == one.bench))
     every = sorted({plain(run.result.get("evaluation_interval", "?")) for run in one.runs})
     return (
         *setting(one),
@@ -39,11 +40,9 @@ def _result(one: Group, groups: Sequence[Group], rule: str | None) -> tuple[Cell
     )
 
 
-def _seeds(groups: Iterable[Group], rule: str | None) -> list[int]:
-    """The seeds that have a value by a rule; without a rule every seed that was started."""
-    if rule is None:
-        return [run.seed for one in groups for run in one.runs if run.seed is not None]
-    return [seed for one in groups for seed, _ in one.errors(rule) if seed is not None]
+def _started(groups: Iterable[Group]) -> list[int]:
+    """Every seed that was started."""
+    return [run.seed for one in groups for run in one.runs if run.seed is not None]
 
 
 def all_rules(groups: Sequence[Group]) -> Table:

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ns3l.report.shapes import Cell, Report, Table
+from ns3l.report.shapes import Cell, Report, Table, compact
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,26 +80,20 @@ def _rich(table: Table) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    small = compact(table)
     shown = RichTable(
-        title=Text(table.title), caption=Text(table.caption), title_justify="left", caption_justify="left"
+        title=Text(small.title), caption=Text(small.caption), title_justify="left", caption_justify="left"
     )
-    kept = _telling(table)
-    for index in kept:
-        column = table.columns[index]
-        shown.add_column(Text(column.name), justify="right" if column.kind == "number" else "left", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*(Text(row[index].text, style=_STYLES[row[index].tone]) for index in kept))
+    for column in small.columns:
+        shown.add_column(
+            Text(column.name),
+            justify="right" if column.kind == "number" else "left",
+            overflow="fold",
+            no_wrap=column.name in ("Method", "Difference"),
+        )
+    for row in small.rows:
+        shown.add_row(*(Text(cell.text, style=_STYLES[cell.tone]) for cell in row))
     return shown
-
-
-def _telling(table: Table) -> list[int]:
-    """The columns worth their width in a terminal or on paper: of the setting, only what differs."""
-    dull = {"Settings": "default", "Schedule": "1"}
-    return [
-        index
-        for index, column in enumerate(table.columns)
-        if column.name not in dull or any(row[index].text != dull[column.name] for row in table.rows)
-    ]
 
 
 def to_text(report: Report, width: int = 160) -> str:
@@ -124,6 +118,7 @@ def to_markdown(report: Report) -> str:
 
 
 def _markdown_table(table: Table) -> str:
+    table = compact(table)
     head = "| " + " | ".join(_escape(column.name, _MARKDOWN) for column in table.columns) + " |"
     rule = "|" + "|".join("---:" if column.kind == "number" else "---" for column in table.columns) + "|"
     rows = [
@@ -147,10 +142,10 @@ def to_latex(report: Report) -> str:
 
 
 def _latex_table(table: Table) -> str:
-    kept = _telling(table)
-    align = "".join("r" if table.columns[index].kind == "number" else "l" for index in kept)
-    head = " & ".join(_escape(table.columns[index].name, _LATEX) for index in kept) + r" \\"
-    rows = [" & ".join(_escape(row[index].text, _LATEX) for index in kept) + r" \\" for row in table.rows]
+    table = compact(table)
+    align = "".join("r" if column.kind == "number" else "l" for column in table.columns)
+    head = " & ".join(_escape(column.name, _LATEX) for column in table.columns) + r" \\"
+    rows = [" & ".join(_escape(cell.text, _LATEX) for cell in row) + r" \\" for row in table.rows]
     caption = f"\\caption{{{_escape(f'{table.title}. {table.caption}', _LATEX)}}}\\label{{tab:{table.key}}}"
     lines = [
         r"\begin{table}[htbp]",
