@@ -125,6 +125,8 @@ def test_nothing_sound_left_is_an_error_and_never_a_restart(tmp_path):
     before = files(tmp_path)
     with opened(tmp_path) as folder, pytest.raises(RunError, match=r"Every checkpoint .*steps 10, 20"):
         folder.load_checkpoint()
+    with opened(tmp_path) as folder, pytest.raises(RunError, match="load_checkpoint must succeed"):
+        folder.append({"step": 0})
     assert files(tmp_path) == before and lines(tmp_path) == [10, 20]
     for name in before:
         (tmp_path / "checkpoint" / name).unlink()
@@ -169,6 +171,7 @@ def test_a_failing_disk_leaves_the_previous_checkpoint(tmp_path, monkeypatch, nu
         raise OSError(number, os.strerror(number))
 
     with opened(tmp_path) as folder:
+        folder.load_checkpoint()
         monkeypatch.setattr(f"os.{where}", refuse)
         with pytest.raises(RunError, match=os.strerror(number)):
             folder.save_checkpoint(state(20), {"step": 20})
@@ -234,6 +237,7 @@ def test_metrics_after_the_checkpoint_are_cut_so_that_resumed_is_uninterrupted(t
     saved(tmp_path, 10, 20)
     whole = (tmp_path / "metrics.jsonl").read_bytes()
     with opened(tmp_path) as folder:
+        folder.load_checkpoint()
         folder.append({"step": 25})
         with (tmp_path / "metrics.jsonl").open("ab") as file:
             file.write(b'{"step":30,"lo')
@@ -296,6 +300,19 @@ def test_a_safetensors_file_of_others_is_told_apart(tmp_path):
         read_tensors(tmp_path / "a.safetensors")
     with pytest.raises(RunError, match="No such file"):
         read_tensors(tmp_path / "b.safetensors")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts handles in /proc")
+def test_no_file_handle_is_left_open(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.save_checkpoint(state(0), {"step": 0})
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for step in range(1, 40):
+            folder.append({"step": step})
+            folder.save_checkpoint(state(step), {"step": step})
+            folder.load_checkpoint()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
 
 
 KILLS = """

@@ -77,7 +77,7 @@ def plain(value: Any, where: str = "", lossy: bool = False) -> Any:
             return value if math.isfinite(value) else None
         raise ValueError(f"{where or 'value'} is {value}, which JSON cannot hold; give a finite number or None")
     if isinstance(value, (list, tuple)):
-        if all(type(item) in (int, str) for item in value):  # a split may list millions of rows
+        if {int, str}.issuperset(map(type, value)):  # a split may list millions of rows
             return list(value)
         return [plain(item, f"{where}[{i}]", lossy) for i, item in enumerate(value)]
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):

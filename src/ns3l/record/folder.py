@@ -41,6 +41,7 @@ class RunFolder:
         self.status = "new"
         self.result: dict[str, Any] = {}
         self._listener = tell
+        self._resumed = False
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; a run needs a folder. Give another path.")
         with writing(path):
@@ -151,7 +152,7 @@ class RunFolder:
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest sound checkpoint, with metrics.jsonl cut back to its step; None: begin at step 0."""
-        self._begin()
+        self._begin(resuming=True)
         found = self.checkpoints.load()
         step = None if found is None else found[1]["step"]
         if found is None and "checkpoint" in self.result:
@@ -159,15 +160,18 @@ class RunFolder:
                 f"{self.path} had a checkpoint at step {self.result['checkpoint']}, but none is left. {RESTART}"
             )
         metrics_file.cut_back(self.path / "metrics.jsonl", step, self.tell)
+        self._resumed = True
         return found
 
-    def _begin(self) -> None:
-        """Refuse to write into a run that has ended well or was closed; take up a failed one and keep its reason."""
+    def _begin(self, resuming: bool = False) -> None:
+        """Refuse to write where that could harm; take up a failed run and keep its reason."""
         if self._lock.released:
             raise RunError(f"{self.path} is closed; open it again to write.")
         status = self.result.get("status")
         if status == "complete":
             raise RunError(f"{self.path} is complete; it is not written again. Use another folder for another run.")
+        if not (resuming or self._resumed or self.status == "new"):
+            raise RunError(f"{self.path} was begun before; load_checkpoint must succeed before anything is written.")
         if status != "running":
             earlier = [*self.result.get("earlier_failures", []), self.result.get("reason")]
             self._write_result(self.result | {"status": "running", "reason": None, "earlier_failures": earlier})
