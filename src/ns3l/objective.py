@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ FIRST, SECOND, TEACHER = (
     ("labeled_2", "unlabeled_2"),
     ("labeled_teacher", "unlabeled_teacher"),
 )
+UNLABELED = (FIRST[1], SECOND[1], TEACHER[1])
 
 
 @dataclass(frozen=True)
@@ -156,12 +157,12 @@ class Objective:
         statistics: Statistics = "joint",
         **terms: tuple[float | Schedule, Term],
     ) -> None:
-        self.build, self.statistics = build, statistics
-        self.weights = {name: entry[0] for name, entry in terms.items()}
-        self.terms = {name: entry[1] for name, entry in terms.items()}
-        faults = list(_faults(self))
+        faults = _faults(build, statistics, terms)
         if faults:
             raise ValueError("this objective cannot work:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        self.build, self.statistics = build, statistics
+        self.weights = {name: weight for name, (weight, _) in terms.items()}
+        self.terms = {name: term for name, (_, term) in terms.items()}
 
     def __repr__(self) -> str:
         entries = [f"{name!r}: ({self.weights[name]!r}, {term!r})" for name, term in self.terms.items()]
@@ -206,11 +207,7 @@ class Objective:
         precision: torch.dtype | None = None,
     ) -> Forward:
         """Every view that some term reads, each pass run once."""
-        if self.needs_average and average is None:
-            readers = [name for name, term in self.terms.items() if not set(term.reads).isdisjoint(TEACHER)]
-            raise ValueError(
-                f"{' and '.join(readers)} compare with an averaged network: pass average=Average(…).network"
-            )
+        self._check(batch, average)
         passes = Passes(student, average, batch, draw, precision)
         batch, logits = self._built(passes) if self.build else (batch, {})
         logits = logits | self._base(passes, moves=self.build is None)
@@ -221,6 +218,20 @@ class Objective:
                 fwd = replace(fwd, logits={**fwd.logits, term.makes: made})
         return fwd
 
+    def _check(self, batch: Batch, average: nn.Module | None) -> None:
+        """Refuse a step that lacks what some term reads."""
+        if average is None and self.needs_average:
+            readers = " and ".join(self._readers(TEACHER))
+            raise ValueError(f"{readers} compare with an averaged network: pass average=Average(…).network")
+        readers = " and ".join(self._readers(UNLABELED))
+        if readers and "unlabeled" not in batch.x:
+            raise ValueError(f"{readers} read unlabeled examples, but the batch has none: draw some in every step")
+
+    def _readers(self, views: tuple[str, ...]) -> list[str]:
+        """The names of what reads any of these views."""
+        readers = [name for name, term in self.terms.items() if not set(term.reads).isdisjoint(views)]
+        return [*readers, repr(self.build)] if self.build and "unlabeled" in views else readers
+
     def diagnose(self, fwd: Forward) -> dict[str, dict[str, Tensor]]:
         """What each term tells of its behavior on a forward pass."""
         told = {name: term.diagnose(_own(fwd, name)) for name, term in self.terms.items()}
@@ -230,7 +241,7 @@ class Objective:
         """The joint passes over plain views: first, second and the averaged network's, where they are read."""
         logits: dict[str, Tensor] = {}
         maker = any(term.makes for term in self.terms.values())
-        if self.statistics == "labeled" and moves:
+        if self.statistics == "labeled":
             with torch.no_grad():
                 passes.run(passes.render("first")[: passes.sizes["labeled"]], moves=True)
         if moves or maker or not self.reads.isdisjoint(FIRST):
@@ -251,7 +262,7 @@ class Objective:
         if self.statistics == "first_interleaved":
             logits = interleaved(passes, joint, sizes[0])
         else:
-            logits = passes.run(joint, moves=True)
+            logits = passes.run(joint, moves=self.statistics == "joint")
         batch = replace(passes.batch, x={**passes.batch.x, **views.x}, y={**passes.batch.y, **views.y})
         return batch, dict(zip(views.x, logits.split(sizes), strict=True))
 
@@ -269,39 +280,49 @@ def _own(fwd: Forward, name: str) -> Forward:
     return replace(fwd, draw=fwd.draw.stream(f"term/{name}"))
 
 
-def _faults(objective: Objective) -> list[str]:
+def _faults(build: object, statistics: str, terms: Mapping[str, object]) -> list[str]:
     """Everything that is wrong with an objective, each in words."""
-    if not objective.terms:
-        return ["it has no term: pass at least one name=(weight, term)"]
-    faults = [f for name, term in objective.terms.items() for f in _entry_faults(name, objective.weights[name], term)]
-    return faults + _view_faults(objective, {n: t for n, t in objective.terms.items() if isinstance(t, Term)})
+    faults = [] if terms else ["it has no term: pass at least one name=(weight, term)"]
+    faults += [fault for name, entry in terms.items() for fault in _entry_faults(name, entry)]
+    if build is not None and not isinstance(build, Builder):
+        faults.append(f"build must be a builder such as MixMatch(), or None, got {build!r}")
+    if statistics not in get_args(Statistics):
+        faults.append(f"statistics={statistics!r} is not one of {', '.join(get_args(Statistics))}")
+    elif statistics == "first_interleaved" and build is None:
+        faults.append("statistics='first_interleaved' is for objectives with a builder; use 'joint' or 'labeled'")
+    sound = {name: entry[1] for name, entry in terms.items() if _is_pair(entry) and isinstance(entry[1], Term)}
+    return faults + _view_faults(build.makes if isinstance(build, Builder) else (), sound)
 
 
-def _view_faults(objective: Objective, terms: Mapping[str, Term]) -> list[str]:
-    """Views that nothing makes or two make, and a batch-norm policy that does not fit."""
-    made = [term.makes for term in terms.values() if term.makes]
-    made += objective.build.makes if objective.build else ()
-    faults = [f"the view {view!r} is made more than once" for view in sorted({v for v in made if made.count(v) > 1})]
-    known = [*FIRST, *SECOND, *TEACHER, *dict.fromkeys(made)]
+def _is_pair(entry: object) -> TypeGuard[tuple[object, object]]:
+    return isinstance(entry, tuple) and len(entry) == 2
+
+
+def _entry_faults(name: str, entry: object) -> list[str]:
+    """What is wrong with one name=(weight, term)."""
+    if not _is_pair(entry):
+        return [f"{name} must be (weight, term), got {entry!r}"]
+    weight, term = entry
+    faults = []
+    if not isinstance(term, Term):
+        faults.append(f"{name} must be (weight, term), its second part is {term!r}")
+    if isinstance(weight, bool) or not isinstance(weight, Schedule | int | float):
+        faults.append(f"the weight of {name} must be a number or a schedule, got {weight!r}")
+    elif isinstance(weight, int | float) and not (weight >= 0 and math.isfinite(weight)):
+        faults.append(f"the weight of {name} must be finite and not negative, got {weight}")
+    return faults
+
+
+def _view_faults(built: tuple[str, ...], terms: Mapping[str, Term]) -> list[str]:
+    """Views that nothing makes or two make."""
+    plain = [*FIRST, *SECOND, *TEACHER]
+    made = [*plain, *(term.makes for term in terms.values() if term.makes), *built]
+    known = list(dict.fromkeys(made))
+    faults = [f"the view {view!r} is made more than once" for view in known if made.count(view) > 1]
     for name, term in terms.items():
         faults += [
             f"{name} reads the view {view!r}, {_nearest(view, known)}" for view in term.reads if view not in known
         ]
-    if objective.statistics not in get_args(Statistics):
-        faults.append(f"statistics={objective.statistics!r} is not one of {', '.join(get_args(Statistics))}")
-    elif (objective.statistics == "first_interleaved") and objective.build is None:
-        faults.append("statistics='first_interleaved' is for objectives with a builder; use 'joint' or 'labeled'")
-    return faults
-
-
-def _entry_faults(name: str, weight: object, term: object) -> list[str]:
-    faults = []
-    if not isinstance(term, Term):
-        faults.append(f"{name} must be (weight, term), its second part is {term!r}")
-    if not callable(weight) and not isinstance(weight, int | float):
-        faults.append(f"the weight of {name} must be a number or a schedule, got {weight!r}")
-    elif isinstance(weight, int | float) and not (weight >= 0 and math.isfinite(weight)):
-        faults.append(f"the weight of {name} must be finite and not negative, got {weight}")
     return faults
 
 
