@@ -42,7 +42,9 @@ def only_archive(folder: Path, archive: Path) -> bool:
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
 def test_tar(tmp_path: Path, mode: str) -> None:
     folder = special("set/", tarfile.DIRTYPE)
-    archive = tar(tmp_path / "a.tar", special(".", tarfile.DIRTYPE), folder, ("set/x", b"1"), ("./set/y", b""), mode=mode)
+    archive = tar(
+        tmp_path / "a.tar", special(".", tarfile.DIRTYPE), folder, ("set/x", b"1"), ("./set/y", b""), mode=mode
+    )
     unpack(archive, tmp_path / "out", inside="set")
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == {"x": b"1", "y": b""}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "out"]
