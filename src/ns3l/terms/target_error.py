@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ns3l.divergence import squared_error_to
 from ns3l.objective import Forward, Term
 
 
@@ -20,4 +21,4 @@ class TargetError(Term):
 
     def __call__(self, fwd: Forward) -> Tensor:
         """The mean over rows and classes."""
-        return (fwd.batch.y[self.view] - fwd.logits[self.view].softmax(1)).square().mean()
+        return squared_error_to(fwd.logits[self.view], fwd.batch.y[self.view]).mean()
