@@ -38,6 +38,7 @@ MAKERS = {
     "integers": lambda draw, n: draw.integers(-3, 1000, n),
     "uniform": lambda draw, n: draw.uniform(n),
     "normal": lambda draw, n: draw.normal(n),
+    "noise": lambda draw, n: draw.noise((n, 3)),
     "beta": lambda draw, n: draw.beta(0.75, n),
     "permutation": lambda draw, n: draw.permutation(n),
     "shuffles": lambda draw, n: draw.shuffles(3, n),
@@ -156,6 +157,16 @@ def test_normal_has_its_moments_and_law():
     assert np.all(np.abs(moments) < 5 * spread)
     assert z.abs().max() < 5.2
     assert stats.kstest(z.numpy(), "norm").pvalue > TOO_UNLIKELY
+
+
+def test_noise_is_a_normal_of_8192_levels():
+    drawn = Draw(2, 3).noise((1000, 99)).numpy()
+    words = Draw(2, 3).bits((1000, 50)).numpy()
+    place = np.concatenate((words // 2**19, words // 8 % 2**13), 1)[:, :99]
+    np.testing.assert_allclose(drawn, stats.norm.ppf((place + 0.5) / 8192), atol=2e-3)
+    assert abs(drawn.mean()) < 0.012 and abs(drawn.var() - 1) < 0.018 and 3.5 < np.abs(drawn).max() < 3.9
+    assert stats.kstest(drawn.ravel(), "norm").pvalue > TOO_UNLIKELY
+    assert abs(np.corrcoef(drawn[:, :49].ravel(), drawn[:, 50:].ravel())[0, 1]) < 0.02
 
 
 def test_normal_follows_its_quantile_function_far_out(monkeypatch):

@@ -20,6 +20,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _UNIT = 26  # tables hold numbers in units of 2^-26
 _CELLS = 2048  # cells of a table, one more entry than that
+_LEVELS = 8192  # of coarse noise
 
 
 def philox(counter: Tensor, key: Sequence[int | Tensor]) -> Tensor:
@@ -59,6 +60,8 @@ def _values(kind: str, alpha: float) -> list:
         return [[word] for word in _MULTIPLIERS]
     if kind == "weyl":
         return [[[i * word] for word in _WEYL] for i in range(_ROUNDS)]
+    if kind == "noise":
+        return [round(value * 2**_UNIT) for value in _noise_levels()]
     quantiles = _half_normal_quantiles() if kind == "normal" else _beta_quantiles(alpha)
     return [round(value * 2**_UNIT) for value in quantiles]
 
@@ -74,6 +77,13 @@ def _half_normal_quantiles() -> list[float]:
     tails = [i / (256 * _CELLS) for i in range(_CELLS + 1)] + [i / _CELLS for i in range(_CELLS + 1)]
     tails[0] = tails[_CELLS + 1] = 0.25 / (256 * _CELLS)  # where the outermost cell ends: |z| <= 5.2
     return [-quantile(tail / 2) for tail in tails]
+
+
+def _noise_levels() -> list[float]:
+    """The normal quantiles in the middle of 8,192 equal steps of probability, scaled to variance 1."""
+    levels = [NormalDist().inv_cdf((i + 0.5) / _LEVELS) for i in range(_LEVELS)]
+    deviation = math.sqrt(math.fsum(level * level for level in levels) / _LEVELS)
+    return [level / deviation for level in levels]
 
 
 def _beta_quantiles(alpha: float) -> list[float]:
@@ -156,6 +166,17 @@ class Draw:
         part = torch.where(outer, (tail & 0xFFF) << 8, tail & 0xFFFFF)
         size = _interpolate(table, cell, part, 20)
         return torch.where(bits > 0x7FFFFFFF, -size, size).float() * 2.0**-_UNIT
+
+    def noise(self, shape: Sequence[int]) -> Tensor:
+        """Standard normal float32 in 8,192 levels, |z| < 3.9: for augmentation, at a fraction of the cost of `normal`.
+
+        Two numbers from every 32-bit word, each by one look into a table.
+        """
+        rows, each = shape[0], math.prod(shape[1:])
+        bits = self.bits((rows, (each + 1) // 2))
+        table = _integers("noise", 0.0, torch.device(self.device))
+        level = torch.cat((bits >> 19, (bits >> 3) & (_LEVELS - 1)), 1)[:, :each]
+        return (table[level].float() * 2.0**-_UNIT).reshape(tuple(shape))
 
     def beta(self, alpha: float, shape: int | Sequence[int]) -> Tensor:
         """Beta(alpha, alpha) float32 by a tabulated quantile function: no rejection, no loop."""

@@ -31,8 +31,8 @@ class Shift(Step):
         n, channels, height, width = image_batch(x, self)
         if self.pixels >= min(height, width):
             raise ValueError(f'"shift" by {self.pixels} pixels needs images larger than that, got {height} x {width}')
-        by = draw.integers(-self.pixels, self.pixels + 1, (2, n, 1))
-        rows, columns = _reflected(by[0], height), _reflected(by[1], width)
+        by = draw.integers(-self.pixels, self.pixels + 1, (n, 2))
+        rows, columns = _reflected(by[:, :1], height), _reflected(by[:, 1:], width)
         moved = x.gather(2, rows[:, None, :, None].expand(n, channels, height, width))
         return moved.gather(3, columns[:, None, None, :].expand(n, channels, height, width))
 
@@ -68,7 +68,7 @@ class Crop(Step):
     def __call__(self, x: Tensor, draw: Draw) -> Tensor:
         """See `Step`."""
         n, _, height, width = image_batch(x, self)
-        size, down, across = draw.uniform((3, n))
+        size, down, across = draw.uniform((n, 3)).unbind(1)
         size = self.smallest + (1 - self.smallest) * size
         zero = torch.zeros_like(size)
         down, across = (down - 0.5) * (1 - size) * (height - 1), (across - 0.5) * (1 - size) * (width - 1)

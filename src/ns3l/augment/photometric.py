@@ -13,7 +13,7 @@ from ns3l.draw import Draw
 
 @dataclass(frozen=True)
 class Noise(Step):
-    """Add Gaussian noise to every value of images or features."""
+    """Add Gaussian noise to every value of images or features (8,192 levels, under 3.9 standard deviations)."""
 
     std: float = 0.15
     name: ClassVar[str] = "noise"
@@ -23,7 +23,7 @@ class Noise(Step):
 
     def __call__(self, x: Tensor, draw: Draw) -> Tensor:
         """See `Step`."""
-        return x + (self.std * draw.normal(x.shape)).to(x.dtype)
+        return x + (self.std * draw.noise(x.shape)).to(x.dtype)
 
 
 @dataclass(frozen=True)
