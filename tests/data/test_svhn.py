@@ -85,6 +85,15 @@ def test_damaged_compressed_byte(tmp_path: Path) -> None:
         read_mat(tmp_path / "x.mat")
 
 
+def test_wrong_checksum_at_the_end_of_the_images(tmp_path: Path) -> None:
+    write(tmp_path / "x.mat")
+    content = bytearray((tmp_path / "x.mat").read_bytes())
+    content[136 + struct.unpack("<I", content[132:136])[0] - 1] ^= 1
+    (tmp_path / "x.mat").write_bytes(content)
+    with pytest.raises(DataError, match="incorrect data check"):
+        read_mat(tmp_path / "x.mat")
+
+
 def test_header_that_promises_absurd_counts(tmp_path: Path) -> None:
     write(tmp_path / "x.mat", compress=False)
     content = (tmp_path / "x.mat").read_bytes()

@@ -107,6 +107,26 @@ def test_hostile_pickles(name: str) -> None:
         loads(HOSTILE[name], "batch_1")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a class", r"asks for fractions.Fraction|could make an object"),
+        ("old-style instance", "step INST at byte 9 could make an object"),
+        ("extension code", "step EXT1 at byte 0 could make an object"),
+        ("persistent id", "step PERSID"),
+        ("huge memo", "memo number 2147483647 at byte 3 is absurd"),
+        ("huge text memo", "memo number 4000000000"),
+        ("holds itself", "it holds itself"),
+        ("holds itself often", "it holds itself"),
+        ("deep", "nested deeper than 16 levels"),
+        ("attributes for a function", "tries to change a function"),
+    ],
+)
+def test_hostile_pickles_are_refused_for_the_right_reason(name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        loads(HOSTILE[name])
+
+
 def test_array_must_have_its_bytes() -> None:
     honest = pickle.dumps(np.zeros((4, 5), np.uint8), 2)
     with pytest.raises(DataError, match="does not have 20 bytes"):
