@@ -29,7 +29,7 @@ def network(seed: int = 0) -> nn.Module:
 
 def teacher(net: nn.Module) -> nn.Module:
     """An averaged network that differs from its student."""
-    average = Average(network(1), decay=0.5)
+    average = Average(network(1).to(next(net.parameters()).dtype), decay=0.5)
     average.update(net)
     return average.network
 

@@ -1,0 +1,204 @@
+"""Virtual adversarial training: its direction against float64, its loss against a plain recomputation."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+from tests.terms import scene
+
+from ns3l.batch import Batch
+from ns3l.divergence import kl
+from ns3l.draw import Draw
+from ns3l.networks import SmallConvNet, build
+from ns3l.objective import FIRST, Forward, Objective, Passes
+from ns3l.terms.vat import VirtualAdversarial, unit
+
+EXACT_XI = 1e-3
+"""In float64 rounding is no matter, and a smaller probe only meets fewer kinks of the leaky ReLU."""
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A small conv net after 100 steps on the digits, and rows that it has not seen."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    x, y = torch.tensor(digits.images[:, None] / 8 - 1).float(), torch.tensor(digits.target)
+    net = build(lambda: SmallConvNet(10), Draw(0))
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    for step in range(100):
+        rows = Draw(0, step).integers(0, 1400, 64)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
+        optimizer.step()
+    return net, x[1400:1500], y[1400:1500]
+
+
+def ready(net, x, y, precision=None):
+    """The passes and the clean forward pass of one step."""
+    half = len(x) // 2
+    batch = Batch({"labeled": x[:half], "unlabeled": x[half:]}, {"labeled": y[:half]})
+    passes = Passes(net, None, batch, Draw(3, 1, x.device), precision)
+    logits = passes.named(FIRST, passes.run(passes.render("first")))
+    return passes, Forward(batch, logits, passes.draw.stream("term/vat"))
+
+
+def direction(net, x, y, term, precision=None):
+    return term.direction(*ready(net, x, y, precision)).double()
+
+
+def cosine(left, right):
+    return (left.flatten(1).cpu() * right.flatten(1).cpu()).sum(1)
+
+
+def against_exact(trained, precision, device="cpu", **options):
+    """Cosine of every row's direction with the float64 one."""
+    net, x, y = trained
+    term = VirtualAdversarial(augmentation="same", **options)
+    exact = direction(copy.deepcopy(net).double(), x.double(), y, VirtualAdversarial(xi=EXACT_XI, augmentation="same"))
+    found = direction(copy.deepcopy(net).to(device), x.to(device), y.to(device), term, precision)
+    return cosine(found, exact)
+
+
+def test_direction_in_float32(trained):
+    found = against_exact(trained, None)
+    assert found.mean() > 0.99 and found.min() > 0.95
+
+
+def test_direction_in_half_precision(trained):
+    found = against_exact(trained, torch.bfloat16)
+    assert found.mean() > 0.95 and found.median() > 0.97
+
+
+@pytest.mark.parametrize(("xi", "precision"), [(1e-6, None), (10.0, None), (1e-3, torch.bfloat16)])
+def test_a_wrong_probe_is_seen(trained, xi, precision):
+    assert against_exact(trained, precision, xi=xi).mean() < 0.7
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_the_default_probe_follows_the_scale_of_the_data(trained, factor):
+    net, x, y = trained
+    scaled = copy.deepcopy(net)
+    with torch.no_grad():
+        scaled.body[0].weight /= factor
+    term = VirtualAdversarial(augmentation="same")
+    found = direction(scaled, x * factor, y, term, torch.bfloat16)
+    exact = VirtualAdversarial(xi=EXACT_XI * factor, augmentation="same")
+    assert cosine(found, direction(scaled.double(), (x * factor).double(), y, exact)).mean() > 0.95
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+def test_direction_on_a_gpu(trained, precision):
+    found = against_exact(trained, precision, "cuda")
+    assert found.mean() > 0.95
+
+
+@pytest.mark.parametrize("eps", [0.1, 1.0])
+@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+def test_it_raises_kl_far_more_than_a_random_direction(trained, eps, precision):
+    net, x, y = trained
+    found = direction(net, x, y, VirtualAdversarial(augmentation="same"), precision).float()
+    passes, _ = ready(net, x, y)
+    clean = passes.run(x).detach()
+    rise = [kl(clean, passes.run(x + eps * way)).mean() for way in (found, unit(Draw(9).normal(x.shape)))]
+    assert rise[0] > 3 * rise[1]
+
+
+def test_more_iterations_come_nearer_to_the_worst_direction(trained):
+    net, x, y = trained
+    passes, _ = ready(net, x, y)
+    clean = passes.run(x).detach()
+    ways = [direction(net, x, y, VirtualAdversarial(augmentation="same", iterations=n)).float() for n in (1, 4)]
+    rise = [kl(clean, passes.run(x + 0.1 * way)).mean() for way in ways]
+    assert rise[1] > rise[0]
+
+
+def plain_vat(net, batch, term, draw):
+    """VAT in float64 by central differences, one coordinate at a time: no automatic derivative."""
+    x = torch.cat(list(batch.x.values())).numpy()
+    shape = (len(x), scene.FEATURES)
+
+    def logits(rows):
+        with torch.no_grad():
+            return Passes(net, None, batch, draw).run(torch.from_numpy(rows)).numpy()
+
+    def divergence(p, q):
+        return np.sum(softmax(p, axis=1) * (log_softmax(p, axis=1) - log_softmax(q, axis=1)), axis=1)
+
+    clean = logits(x)
+    d = draw.stream("term/vat").normal(shape).double().numpy()
+    d /= np.linalg.norm(d, axis=1, keepdims=True)
+    gradient = np.zeros(shape)
+    for place in np.ndindex(shape):
+        sides = []
+        for sign in (1, -1):
+            probe = x + term.xi * d
+            probe[place] += sign * 1e-6
+            sides.append(divergence(clean, logits(probe)).sum())
+        gradient[place] = (sides[0] - sides[1]) / 2e-6
+    worst = logits(x + term.eps * gradient / np.linalg.norm(gradient, axis=1, keepdims=True))
+    pair = (clean, worst) if term.divergence == "clean||adversarial" else (worst, clean)
+    return divergence(*(side[scene.LABELED :] for side in pair)).mean()
+
+
+@pytest.mark.parametrize("divergence", ["adversarial||clean", "clean||adversarial"])
+def test_reference(divergence):
+    term = VirtualAdversarial(eps=0.7, xi=0.1, divergence=divergence, augmentation="same")
+    net, batch, draw = scene.network().double(), scene.batch(torch.float64, lambda x, draw: x), Draw(3, 10)
+    value = Objective(vat=(1.0, term))(net, batch, draw).parts["vat"].item()
+    assert value == pytest.approx(plain_vat(net, batch, term, draw), rel=1e-5)
+    assert value >= 0
+
+
+def test_golden_value():
+    z = {"unlabeled": torch.zeros(1, 2), "adversarial": torch.tensor([[math.log(3.0), 0.0]])}
+    to_clean, from_clean = 0.75 * math.log(1.5) - 0.25 * math.log(2), 0.5 * math.log(2 / 3) + 0.5 * math.log(2)
+    assert VirtualAdversarial()(scene.forward(z)).item() == pytest.approx(to_clean, rel=1e-6)
+    other = VirtualAdversarial(divergence="clean||adversarial")
+    assert other(scene.forward(z)).item() == pytest.approx(from_clean, rel=1e-6)
+
+
+def test_the_clean_prediction_takes_no_gradient():
+    z = {name: x.requires_grad_() for name, x in scene.some_logits("unlabeled", "adversarial").items()}
+    VirtualAdversarial()(scene.forward(z)).backward()
+    assert z["unlabeled"].grad is None and z["adversarial"].grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(("augmentation", "renders"), [("same", 1), ("fresh", 3)])
+def test_augmentation_same_or_fresh(augmentation, renders):
+    seen = []
+
+    def spy(x, draw):
+        seen.append(draw.path)
+        return scene.noise(x, draw)
+
+    Objective(vat=(1.0, VirtualAdversarial(augmentation=augmentation)))(
+        scene.network(), scene.batch(augment=spy), Draw(0)
+    )
+    assert len(seen) == 3 and len(set(seen)) == renders
+
+
+def test_unit_is_safe():
+    x = torch.tensor([[3e-38, 4e-38], [3e38, 3e38], [0.0, 0.0], [3.0, 4.0]])
+    found = unit(x)
+    assert torch.allclose(found.norm(dim=1), torch.tensor([1.0, 1.0, 0.0, 1.0]), rtol=1e-5)
+    assert torch.allclose(found[3], torch.tensor([0.6, 0.8]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eps": 0.0}, "eps > 0"),
+        ({"xi": -1.0}, "xi > 0"),
+        ({"iterations": 0}, "at least one iteration"),
+        ({"divergence": "both"}, "'adversarial\\|\\|clean' or 'clean\\|\\|adversarial', got 'both'"),
+        ({"augmentation": "none"}, "'fresh' or 'same', got 'none'"),
+    ],
+)
+def test_bad_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        VirtualAdversarial(**options)
