@@ -157,10 +157,10 @@ def test_selectors_under_vmap():
 
 
 def test_diagnose():
-    negative = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0]], dtype=torch.bool)
-    told = diagnose(negative, torch.tensor([1, 0, 2, -1]))
+    negative = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
+    told = diagnose(negative, torch.tensor([1, 0, 2, -1, -1]))
     assert {name: value.item() for name, value in told.items()} == pytest.approx(
-        {"marked": 7 / 16, "rows_without": 1 / 4, "true_marked": 1 / 3}
+        {"marked": 7 / 20, "rows_without": 2 / 5, "true_marked": 1 / 3}
     )
     assert set(diagnose(negative)) == {"marked", "rows_without"}
-    assert diagnose(negative, torch.full((4,), -1))["true_marked"].isnan()
+    assert diagnose(negative, torch.full((5,), -1))["true_marked"].isnan()
