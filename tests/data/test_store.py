@@ -142,6 +142,32 @@ def test_pixels_that_are_a_link_are_not_read(tmp_path, sources):
     assert (tmp_path / "secret").read_bytes()[:1] == b"\xff"
 
 
+def test_a_manifest_cannot_point_elsewhere(tmp_path, sources):
+    place = tmp_path / "s"
+    open_store(place, sources, FORM)
+    (tmp_path / "secret").write_bytes(b"\xff" * next(place.glob("images-*")).stat().st_size)
+    edit(place, lambda text: text.update(pixels="../secret"))
+    assert open_store(place, sources, FORM).decoded == 40
+
+
+def test_an_absurdly_long_manifest_is_not_read(tmp_path, sources):
+    place = tmp_path / "s"
+    open_store(place, sources, FORM)
+    with (place / "manifest.json").open("a") as text:
+        text.write(" " * 2_000_000)
+    assert open_store(place, sources, FORM).decoded == 40
+
+
+def test_leftovers_beside_a_finished_store_are_swept(tmp_path, sources):
+    place = tmp_path / "s"
+    open_store(place, sources, FORM)
+    for name in ("images-0123456789abcdef.uint8", "images-0123456789abcdef.uint8.part", "manifest.json.part"):
+        (place / name).write_bytes(b"left over")
+    (place / "mine.txt").write_text("not ours to remove")
+    assert open_store(place, sources, FORM).decoded == 0
+    assert files(place) == ["images", "lock", "manifest.json", "mine.txt"]
+
+
 def test_an_interrupted_build_leaves_the_old_store(tmp_path, sources, monkeypatch):
     place = tmp_path / "s"
     open_store(place, sources[:10], FORM)
