@@ -82,7 +82,7 @@ class _SumOverProcesses(torch.autograd.Function):
         return x
 
     @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:  # type: ignore[override] # noqa: ARG004
+    def backward(ctx: object, gradient: Tensor) -> Tensor:  # noqa: ARG004
         gradient = gradient.clone()
         dist.all_reduce(gradient)
         return gradient
@@ -111,8 +111,8 @@ def _move(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
     assert layer.num_batches_tracked is not None
     layer.num_batches_tracked += 1
     share = 1 / layer.num_batches_tracked if layer.momentum is None else layer.momentum
-    layer.running_mean.lerp_(mean, share)  # type: ignore[union-attr, arg-type]
-    layer.running_var.lerp_(variance, share)  # type: ignore[union-attr, arg-type]
+    layer.running_mean.lerp_(mean, share)  # type: ignore[union-attr]
+    layer.running_var.lerp_(variance, share)  # type: ignore[union-attr]
 
 
 def synchronize(network: nn.Module) -> None:

@@ -212,11 +212,12 @@ def logits_of(
     with (
         torch.inference_mode(),
         _evaluating(network, preprocess or nn.Identity()),
-        torch.autocast(where.type, dtype=autocast, enabled=autocast is not None),
     ):
         for start in range(0, len(x), batch):
             rows = _rows(x, start, start + batch).to(where)
-            logits = network(rows if preprocess is None else preprocess(rows))
+            rows = rows if preprocess is None else preprocess(rows)
+            with torch.autocast(where.type, dtype=autocast, enabled=autocast is not None):
+                logits = network(rows)
             if logits.ndim != 2 or len(logits) != len(rows):
                 raise ValueError(
                     f"the network must return logits of shape [{len(rows)}, classes], not {list(logits.shape)}"

@@ -232,6 +232,10 @@ class Objective:
         readers = [name for name, term in self.terms.items() if not set(term.reads).isdisjoint(views)]
         return [*readers, repr(self.build)] if self.build and "unlabeled" in views else readers
 
+    def weights_at(self, step: int) -> dict[str, float]:
+        """The weight of every term at a step."""
+        return {name: float(at(weight, step)) for name, weight in self.weights.items()}
+
     def diagnose(self, fwd: Forward) -> dict[str, dict[str, Tensor]]:
         """What each term tells of its behavior on a forward pass."""
         told = {name: term.diagnose(_own(fwd, name)) for name, term in self.terms.items()}

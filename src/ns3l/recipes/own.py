@@ -63,4 +63,3 @@ def network_for(shape: tuple[int, ...]) -> Network:
     if len(shape) != 3:
         return Network("mlp")
     return Network("small-conv-net") if max(shape[:2]) <= 28 else Network("wide-resnet")
-

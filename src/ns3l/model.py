@@ -1,0 +1,100 @@
+"""A trained model: network, preprocessing, class names; saved as safetensors and JSON, loaded without running code."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ns3l.errors import RunError
+from ns3l.evaluate import logits_of
+from ns3l.recipe import Recipe
+from ns3l.record import read_json, read_tensors, write_json, write_tensors
+from ns3l.structure import plain
+
+
+@dataclass(frozen=True)
+class Model:
+    """What maps stored rows (uint8 images [N, H, W, C], float features [N, D]) to class probabilities."""
+
+    network: nn.Module
+    preprocess: nn.Module
+    recipe: Recipe
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+
+    def logits(self, x: np.ndarray | Tensor, batch: int = 500) -> Tensor:
+        """Logits of stored rows, on the CPU, a batch at a time."""
+        if tuple(x.shape[1:]) != self.shape:
+            raise ValueError(f"the model takes rows of shape {self.shape}, got {tuple(x.shape[1:])}")
+        return logits_of(self.network, self.preprocess, x, batch)
+
+    def probabilities(self, x: np.ndarray | Tensor, batch: int = 500) -> np.ndarray:
+        """Class probabilities of stored rows."""
+        return self.logits(x, batch).softmax(1).numpy()
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors of network and preprocessing."""
+        held = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        return held | {f"preprocess.{name}": value for name, value in self.preprocess.state_dict().items()}
+
+    def description(self) -> dict[str, Any]:
+        """How to build the model again, as JSON-ready values."""
+        return {
+            "format": 1,
+            "network": plain(self.recipe.network),
+            "classes": list(self.classes),
+            "shape": list(self.shape),
+            "preprocessing": plain(self.recipe.preprocessing),
+            "recipe": self.recipe.to_dict(),
+        }
+
+    def save(self, path: Path | str) -> None:
+        """Write `model.safetensors` and `model.json` into a folder."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder / "model.safetensors", self.state(), self.description())
+        write_json(folder / "model.json", self.description())
+
+    def module(self) -> nn.Module:
+        """Stored rows to logits as one module, in eval mode: what is exported."""
+        return nn.Sequential(self.preprocess, self.network).eval()
+
+
+def load_model(path: Path | str, device: torch.device | str = "cpu", network: nn.Module | None = None) -> Model:
+    """The model of a run folder or of the `model.safetensors` in it; nothing in it is executed.
+
+    A network of your own class cannot be built from its name: pass it as `network`, its weights are filled in.
+    """
+    folder = Path(path)
+    folder = folder.parent if folder.suffix == ".safetensors" else folder
+    if not (folder / "model.safetensors").exists():
+        raise RunError(
+            f"there is no model in {folder}: expected model.safetensors and model.json, as a run writes them"
+        )
+    told = read_json(folder / "model.json")
+    try:
+        recipe, shape = Recipe.from_dict(told["recipe"]), tuple(int(side) for side in told["shape"])
+        classes = tuple(str(name) for name in told["classes"])
+    except (KeyError, TypeError, ValueError) as problem:
+        raise RunError(f"{folder / 'model.json'} does not describe a model: {problem}") from problem
+    if recipe.network.name == "own" and network is None:
+        raise RunError(f"{folder} holds weights of a network of your own class; pass load_model(…, network=…)")
+    network = recipe.network_for(shape) if network is None else network
+    model = Model(network, recipe.preprocessing.empty(shape), recipe, classes, shape)
+    _fill(model, read_tensors(folder / "model.safetensors")[0], folder)
+    for part in (model.network, model.preprocess):
+        part.to(device).eval()
+    return model
+
+
+def _fill(model: Model, tensors: dict[str, Tensor], folder: Path) -> None:
+    for prefix, part in (("network.", model.network), ("preprocess.", model.preprocess)):
+        state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        try:
+            part.load_state_dict(state)
+        except RuntimeError as problem:
+            first = str(problem).splitlines()[-1].strip()
+            raise RunError(f"the weights in {folder} do not fit the network that it describes: {first}") from problem
