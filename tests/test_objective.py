@@ -226,3 +226,10 @@ def test_interleaved_parts_hold_every_part_in_proportion():
     interleaved(Passes(net, None, scene.batch(), Draw(0)), rows, 8)
     assert [moved for _, moved in net.seen] == [True, False, False]
     assert all(x[:, 0].mean().item() == pytest.approx(2 / 3, abs=0.1) for x, _ in net.seen)
+
+
+def test_views_of_the_averaged_network_carry_no_gradient():
+    average = scene.teacher(scene.network()).requires_grad_(True)
+    objective = Objective(ce=CE, teacher=(8.0, MeanTeacher()))
+    fwd = objective.forward(scene.network(), scene.batch(), Draw(0), average)
+    assert not any(fwd.logits[view].requires_grad for view in ("labeled_teacher", "unlabeled_teacher"))
