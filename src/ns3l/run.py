@@ -232,6 +232,7 @@ def end(run: Run, mode: str) -> Trained:
 
 
 def close(run: Run) -> None:
+    """Let go of the folder and the event files."""
     if run.events is not None:
         run.events.close()
     if run.folder is not None:
