@@ -136,6 +136,10 @@ class Draw:
         """
         return replace(self, parts=parts) if self.shard[1] > 1 else self
 
+    def alone(self) -> "Draw":
+        """Draws that concern this process's rows only, where they must stay among themselves: partners to mix with."""
+        return self.stream(f"process/{self.shard[0]}") if self.shard[1] > 1 else self
+
     def bits(self, shape: int | Sequence[int]) -> Tensor:
         """Independent 32-bit words as int64."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)

@@ -38,7 +38,7 @@ class MixMatch(Builder):
         labeled = renders[0][: passes.sizes["labeled"]]
         x, y = torch.cat([labeled, *views]), torch.cat([one_hot(passes, guess), *[guess] * self.augmentations])
         draw = passes.draw.stream("mixmatch")
-        x, y = mix(x, y, shares(draw, self.alpha, len(x)), draw.stream("partner").permutation(len(x)))
+        x, y = mix(x, y, shares(draw, self.alpha, len(x)), draw.stream("partner").alone().permutation(len(x)))
         sizes = [len(labeled), len(x) - len(labeled)]
         return Views(
             dict(zip(self.makes, x.split(sizes), strict=True)), dict(zip(self.makes, y.split(sizes), strict=True))
@@ -47,7 +47,10 @@ class MixMatch(Builder):
 
 @dataclass(frozen=True)
 class Mixup(Builder):
-    """Mix labeled examples among themselves, and unlabeled ones with their own predictions among themselves."""
+    """Mix labeled examples among themselves, and unlabeled ones with their own predictions among themselves.
+
+    The predictions come from a joint pass that moves nothing.
+    """
 
     alpha: float = 0.75
 
@@ -64,12 +67,13 @@ class Mixup(Builder):
         """Both mixed parts and their labels."""
         render = passes.render("first")
         labeled, unlabeled = render.split(list(passes.sizes.values()))
-        guess = guessed(passes, [unlabeled], temperature=1.0)
+        with torch.no_grad():
+            guess = passes.unlabeled(passes.run(render)).softmax(1)
         x, y = {}, {}
         parts = [(labeled, one_hot(passes, guess)), (unlabeled, guess)]
         for view, (inputs, targets) in zip(self.makes, parts, strict=True):
             draw = passes.draw.stream(f"mixup/{view}")
-            partner = draw.stream("partner").permutation(len(inputs))
+            partner = draw.stream("partner").alone().permutation(len(inputs))
             x[view], y[view] = mix(inputs, targets, shares(draw, self.alpha, len(inputs)), partner)
         return Views(x, y)
 
@@ -91,7 +95,7 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
 
 def shares(draw: Draw, alpha: float, rows: int) -> Tensor:
     """λ' = max(λ, 1 − λ), λ ~ Beta(α, α), one for every row."""
-    share = draw.stream("share").beta(alpha, rows)
+    share = draw.stream("share").rows(rows).beta(alpha, rows)
     return torch.maximum(share, 1 - share)
 
 

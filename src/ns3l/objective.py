@@ -264,7 +264,7 @@ class Objective:
         sizes = [len(x) for x in views.x.values()]
         joint = torch.cat(list(views.x.values()))
         if self.statistics == "first_interleaved":
-            logits = interleaved(passes, joint, sizes[0])
+            logits = interleaved(passes, joint, max(passes.sizes.values()))
         else:
             logits = passes.run(joint, moves=self.statistics == "joint")
         batch = replace(passes.batch, x={**passes.batch.x, **views.x}, y={**passes.batch.y, **views.y})

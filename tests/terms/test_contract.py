@@ -104,7 +104,7 @@ def mover(term, statistics):
     if whole.build is None:
         return passes.render("first")
     mixed = torch.cat(list(whole.build(passes).x.values()))
-    count = -(-len(mixed) // scene.LABELED)
+    count = -(-len(mixed) // max(scene.LABELED, scene.UNLABELED))
     return mixed[[i for i in range(len(mixed)) if i % count == 0]] if statistics == "first_interleaved" else mixed
 
 

@@ -52,4 +52,5 @@ class InterpolationConsistency(Term):
         return passes.run(torch.cat(mixed))
 
     def _mixing(self, draw: Draw, rows: int) -> tuple[Tensor, Tensor]:
-        return draw.stream("share").beta(self.alpha, rows), draw.stream("partner").permutation(rows)
+        share = draw.stream("share").rows(rows).beta(self.alpha, rows)
+        return share, draw.stream("partner").alone().permutation(rows)
