@@ -15,3 +15,7 @@ class RecipeError(UserError):
 
 class RunError(UserError):
     """A run folder is in the way, damaged, in use, or holds another run."""
+
+
+class InUseError(RunError):
+    """A run or study folder is being written by another process."""

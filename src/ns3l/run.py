@@ -109,7 +109,7 @@ def save(runs: list[Run], step: int) -> None:
             run.folder.save_checkpoint(tensors, meta)
 
 
-def look(run: Run, step: int, place: int, progress: Progress) -> None:
+def look(run: Run, step: int, place: int, progress: Progress, how: How) -> None:
     """Evaluate a run, record what is seen, keep the best weights, notice what ends it."""
     run.fault = run.replica.found_fault()
     if run.fault is not None:
@@ -128,6 +128,7 @@ def look(run: Run, step: int, place: int, progress: Progress) -> None:
     progress.update(place, step, metrics)
     patience, best = run.plan.recipe.evaluation.patience, run.errors.best_step
     run.done = patience is not None and best is not None and step - best >= patience * run.plan.recipe.evaluation.every
+    run.done = (how.watch is not None and how.watch(run.plan, metrics)) or run.done
 
 
 def _fail(run: Run, progress: Progress) -> None:

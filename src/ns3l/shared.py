@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ class How:
     tensorboard: bool = False
     resident: bool | None = None  # data on the device, or staged from the host; None: by size
     network: Callable[[], nn.Module] | None = None  # one's own instead of the recipe's
+    watch: Callable[[Plan, dict[str, Any]], bool] | None = None  # told of each evaluation; True ends the run early
 
     def where(self) -> torch.device:
         """The device, the best there is for "auto"."""

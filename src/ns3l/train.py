@@ -111,7 +111,7 @@ def _loop(runs: list[Run], engine: Engine, shared: Shared, stop: Interruption, p
         if step % every == 0 or step == recipe.steps:
             for place, run in enumerate(runs):
                 if not run.done:
-                    look(run, step, place, progress)
+                    look(run, step, place, progress, shared.how)
         signal = shared.place.agree(stop.requested or 0)
         late = shared.place.agree(int(time.monotonic() - saved > shared.how.checkpoint_seconds))
         if signal or late or (step % often == 0 and step < recipe.steps):

@@ -30,6 +30,9 @@ class Interruption:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        outer = getattr(self._before.get(signal.SIGINT), "__self__", None)
+        if self.requested is not None and isinstance(outer, Interruption):
+            outer.requested = self.requested  # one that came too late to be granted here
         self._before.clear()
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:

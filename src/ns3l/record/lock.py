@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ns3l.errors import RunError
+from ns3l.errors import InUseError, RunError
 from ns3l.record.files import parse_json, to_json, writing
 
 LOCK = ".lock"
@@ -33,9 +33,9 @@ class FolderLock:
             try:
                 self._lock.acquire()
             except (Timeout, RuntimeError) as problem:
-                raise RunError(
+                raise InUseError(
                     f"{self.folder} is being written by {holder(self.folder)}. Wait for it to end or stop it; "
-                    "only one process may write a run folder."
+                    "only one process may write a folder."
                 ) from problem
 
     @property
