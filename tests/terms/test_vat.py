@@ -70,7 +70,7 @@ def test_direction_in_float32(trained):
 
 def test_direction_in_half_precision(trained):
     found = against_exact(trained, torch.bfloat16)
-    assert found.mean() > 0.95 and found.median() > 0.97
+    assert found.mean() > 0.99 and found.min() > 0.95
 
 
 @pytest.mark.parametrize(("xi", "precision"), [(1e-6, None), (10.0, None), (1e-3, torch.bfloat16)])

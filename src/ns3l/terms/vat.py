@@ -1,7 +1,7 @@
 """Virtual adversarial training (Miyato et al. 2017)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -18,10 +18,11 @@ XI, XI_HALF = 1e-3, 0.05
 class VirtualAdversarial(Term):
     """The divergence between the predictions at x and at x + r_adv; r_adv = ε g/‖g‖, g = ∇_r d(f(x), f(x + r)).
 
-    The probe r has norm `xi` per example. None takes a share of the norm of the example, 1/1000, or 1/20 where passes
-    run in half precision, whose rounding would drown a smaller one. Labeled rows are perturbed too, so that batch
-    statistics are comparable; the unlabeled are scored. `augmentation` says whether probe and adversarial pass are
-    rendered as the first or afresh.
+    The probe r has norm `xi` per example. None takes a share of the norm of the example: 1/1000, or 1/20 where passes
+    run in half precision. Labeled rows are perturbed too, so that batch statistics are comparable; the unlabeled are
+    scored. `augmentation` says whether probe and adversarial pass are rendered as the first or afresh. Under the same
+    rendering the divergence near r = 0 is of second order, which half precision cannot resolve: then, unless `xi` is
+    given, clean target and probe are computed in float32, at the cost of one more pass.
     """
 
     eps: float = 6.0
@@ -63,6 +64,10 @@ class VirtualAdversarial(Term):
     def direction(self, passes: Passes, fwd: Forward) -> Tensor:
         """The unit vector, per example, along which the prediction changes most."""
         clean = torch.cat([fwd.logits[view] for view in passes.sizes]).detach()
+        if self.augmentation == "same" and passes.precision is not None and self.xi is None:
+            passes = replace(passes, precision=None)
+            with torch.no_grad():
+                clean = passes.run(passes.render("first"))
         draw = fwd.draw.rows(*passes.sizes.values())
         direction = unit(draw.normal(passes.clean.shape).to(passes.clean.dtype))
         xi = self._xi(passes)
