@@ -29,16 +29,16 @@ ENVIRONMENT = {
 
 def recipe(method: str, threshold: float = 0.04, weight: float = 1.0) -> dict:
     """A recipe as a run folder holds it, with the fields that the report looks at."""
-    terms = {"supervised": {"weight": 1.0, "term": {"type": "cross_entropy"}}}
+    terms = {"supervised": {"weight": 1.0, "term": {"kind": "cross_entropy"}}}
     if "ns3l" in method:
-        chooser = {"type": "threshold", "threshold": threshold}
-        terms["ns3l"] = {"weight": weight, "term": {"type": "ns3l", "passes": 2, "negatives": chooser}}
+        chooser = {"kind": "threshold", "threshold": threshold}
+        terms["ns3l"] = {"weight": weight, "term": {"kind": "ns3l", "passes": 2, "negatives": chooser}}
     return {
         "method": method,
         "data": "fashion-mnist",
         "classes": len(CLASSES),
         "terms": terms,
-        "optimizer": {"type": "adam", "learning_rate": 0.001},
+        "optimizer": {"kind": "adam", "lr": 0.001},
         "steps": STEPS,
         "evaluation": {"every": 100, "rule": "last"},
         "split": {"labels": 2000, "validation": 1000},

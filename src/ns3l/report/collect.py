@@ -128,6 +128,18 @@ class Run:
         return ()
 
     @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of a stored row, where the folder tells it."""
+        sides = self.model.get("shape")
+        known = isinstance(sides, list) and all(isinstance(side, int) for side in sides)
+        return tuple(sides) if known and sides is not None else None
+
+    @property
+    def tested(self) -> bool:
+        """Whether the run was evaluated on a test part."""
+        return any(self.error(rule) is not None for rule in RULES)
+
+    @property
     def hardware(self) -> str:
         """The hardware that the numbers come from."""
         gpus = self.environment.get("gpus")
@@ -136,7 +148,7 @@ class Run:
 
     @cached_property
     def fields(self) -> Mapping[str, Any]:
-        """The recipe as flat paths: `ns3l.negatives.threshold`, `optimizer.learning_rate` …"""
+        """The recipe as flat paths: `ns3l.negatives.threshold`, `optimizer.lr` …"""
         return flatten(self.recipe)
 
     def error(self, rule: str, part: str = "test") -> float | None:
@@ -181,7 +193,7 @@ def _flatten(value: Any, path: tuple[str, ...], flat: dict[str, Any]) -> None:
         for key, inner in value.items():
             _flatten(inner, (*path, str(key)), flat)
     else:
-        flat[_spoken(path)] = tuple(value) if isinstance(value, list) and not _nested(value) else _frozen(value)
+        flat[spoken_path(path)] = tuple(value) if isinstance(value, list) and not _nested(value) else _frozen(value)
 
 
 def _nested(value: list[Any]) -> bool:
@@ -192,7 +204,7 @@ def _frozen(value: Any) -> Any:
     return json.dumps(value, sort_keys=True) if isinstance(value, list) else value
 
 
-def _spoken(path: tuple[str, ...]) -> str:
+def spoken_path(path: tuple[str, ...]) -> str:
     """`terms.ns3l.term.negatives.threshold` is said `ns3l.negatives.threshold`."""
     if path[0] != "terms" or len(path) < 2:
         return ".".join(path)

@@ -20,6 +20,7 @@ class Bench:
     labels: int | float | None
     protocol: str
     schedule: float
+    part: str = "test"
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class Group:
     @property
     def settings(self) -> str:
         """The grid point as `field=value, …`; a field is named by its last word where that is clear."""
-        last = [path.rpartition(".")[2] for path, _ in self.grid]
+        last = [path.removesuffix(".kind").rpartition(".")[2] for path, _ in self.grid]
         return ", ".join(
             f"{word if last.count(word) == 1 else path}={spoken(value)}"
             for word, (path, value) in zip(last, self.grid, strict=True)
@@ -66,12 +67,20 @@ class Group:
         """The selection rules in force: the one asked for, or the runs' own."""
         return (rule,) if rule else tuple(sorted({run.rule for run in self.runs}))
 
-    def errors(self, rule: str | None, part: str = "test") -> dict[tuple[int | None, str], float]:
+    def errors(self, rule: str | None, part: str | None = None) -> dict[tuple[int | None, str], float]:
         """The selected error of each complete run, by seed and split."""
-        values = {(run.seed, run.split_hash): run.error(rule or run.rule, part) for run in self.complete}
+        values = {(run.seed, run.split_hash): self.error(run, rule, part) for run in self.complete}
         return {key: value for key, value in values.items() if value is not None}
 
-    def summary(self, rule: str | None, part: str = "test") -> Summary:
+    def error(self, run: Run, rule: str | None, part: str | None = None) -> float | None:
+        """The error of a run that counts here: on the test part, or on validation where the data have no test part."""
+        return run.error(rule or run.rule, part or self.bench.part)
+
+    def evaluation(self, run: Run, key: str) -> Any:
+        """An entry of a run's final evaluation on the part that counts here."""
+        return run.evaluation(key, self.bench.part)
+
+    def summary(self, rule: str | None, part: str | None = None) -> Summary:
         """Mean, spread and interval of the selected errors."""
         return summarize(list(self.errors(rule, part).values()))
 
@@ -87,9 +96,12 @@ def spoken(value: Any) -> str:
 
 def group(runs: Iterable[Run]) -> tuple[Group, ...]:
     """Runs by data, labels, protocol, schedule, method and grid point, in reading order."""
+    runs = tuple(runs)
+    tested = {run.data for run in runs if run.tested}
     families: dict[tuple[Bench, str], list[Run]] = defaultdict(list)
     for run in runs:
-        families[Bench(run.data, run.labels, run.protocol, run.schedule), run.method].append(run)
+        part = "test" if run.data in tested else "validation"
+        families[Bench(run.data, run.labels, run.protocol, run.schedule, part), run.method].append(run)
     groups = [one for (bench, method), members in families.items() for one in _points(bench, method, members)]
     return tuple(sorted(groups, key=_order))
 
@@ -99,7 +111,7 @@ def _points(bench: Bench, method: str, runs: list[Run]) -> list[Group]:
     varying = _varying([run.fields for run in runs])
     points: dict[Grid, list[Run]] = defaultdict(list)
     for run in runs:
-        points[tuple((path, run.fields.get(path)) for path in varying)].append(run)
+        points[tuple((path, run.fields[path]) for path in varying if path in run.fields)].append(run)
     return [Group(bench, method, grid, tuple(sorted(members, key=_seed))) for grid, members in points.items()]
 
 

@@ -2,14 +2,13 @@
 
 import base64
 import hashlib
-import os
 import re
-import tempfile
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ns3l.record.files import write_bytes, writing
 from ns3l.report.figures import draw
 from ns3l.report.shapes import Report, compact
 
@@ -80,17 +79,8 @@ def _hash(script: str) -> str:
 def write_html(report: Report, path: str | Path) -> Path:
     """Write the report as one HTML file, whole or not at all."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     page = to_html(report)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", text=True)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(page)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(target, page.encode(errors="replace"))
     return target

@@ -138,7 +138,20 @@ def _history(run: Run, value: Value) -> dict[float, float]:
 
 def heat_maps(groups: Sequence[Group], rule: str | None) -> list[Figure]:
     """Mean test error over each pair of grid parameters that vary together; the optimum is the one on validation."""
-    return [map_ for (bench, method), points in grids(groups).items() for map_ in _maps(bench, method, points, rule)]
+    return [
+        map_
+        for (bench, method), points in grids(groups).items()
+        for alike in _alike(points)
+        for map_ in _maps(bench, method, alike, rule)
+    ]
+
+
+def _alike(points: Iterable[Group]) -> list[list[Group]]:
+    """Points by the fields that they have: a weight may be a number at one and a schedule at another."""
+    found: dict[tuple[str, ...], list[Group]] = defaultdict(list)
+    for one in points:
+        found[tuple(path for path, _ in one.grid)].append(one)
+    return [members for members in found.values() if len(members) > 1]
 
 
 def _maps(bench: Bench, method: str, points: list[Group], rule: str | None) -> list[Figure]:
@@ -151,12 +164,12 @@ def _maps(bench: Bench, method: str, points: list[Group], rule: str | None) -> l
     for one in points:
         slices[", ".join(f"{path}={spoken(value)}" for path, value in one.grid if path not in axes)].append(one)
     return [
-        _map(f"{bench.name}, {method}" + (f", {rest}" if rest else ""), sorted(axes), members, rule)
+        _map(bench, f"{bench.name}, {method}" + (f", {rest}" if rest else ""), sorted(axes), members, rule)
         for rest, members in slices.items()
     ]
 
 
-def _map(name: str, axes: list[str], points: list[Group], rule: str | None) -> HeatMap:
+def _map(bench: Bench, name: str, axes: list[str], points: list[Group], rule: str | None) -> HeatMap:
     rows, columns = (_axis(axis, points) for axis in axes)
     where = {one: (rows.index(dict(one.grid)[axes[0]]), columns.index(dict(one.grid)[axes[1]])) for one in points}
     values: list[list[float | None]] = [[None] * len(columns) for _ in rows]
@@ -167,7 +180,7 @@ def _map(name: str, axes: list[str], points: list[Group], rule: str | None) -> H
     return HeatMap(
         "grid",
         "grids",
-        f"Test error (%) over the grid: {name}",
+        f"{bench.part.capitalize()} error (%) over the grid: {name}",
         f"Mean over seeds. {said}",
         axes[1],
         axes[0],
@@ -196,7 +209,8 @@ def _reliability(name: str, groups: Sequence[Group]) -> list[Figure]:
     found = [(look, _reliable(one)) for look, one in enumerate(groups)]
     curves = [replace(curve, look=look) for look, curve in found if curve is not None]
     caption = (
-        "Bins of the final evaluation on the test part, pooled over seeds; on the dotted line confidence is right."
+        f"Bins of the final evaluation on the {groups[0].bench.part} part, pooled over seeds; "
+        "on the dotted line confidence is right."
     )
     return [
         LineChart(
@@ -214,7 +228,7 @@ def _reliability(name: str, groups: Sequence[Group]) -> list[Figure]:
 
 
 def _reliable(one: Group) -> Curve | None:
-    tables = [table for run in one.complete if isinstance(table := run.evaluation("reliability"), list) and table]
+    tables = [table for run in one.complete if isinstance(table := one.evaluation(run, "reliability"), list) and table]
     pooled: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     for table in tables:
         for index, entry in enumerate(table):
@@ -235,7 +249,7 @@ def _weighted(entries: list[tuple[float, float, float]]) -> tuple[float, float]:
 
 def _confusion(one: Group) -> list[Figure]:
     """Predicted over true classes, summed over seeds, in per cent of the true class."""
-    matrices = [matrix for run in one.complete if _square(matrix := run.evaluation("confusion"))]
+    matrices = [matrix for run in one.complete if _square(matrix := one.evaluation(run, "confusion"))]
     sizes = {len(matrix) for matrix in matrices}
     if len(sizes) != 1 or (size := sizes.pop()) > _MOST_CLASSES:
         return []
@@ -243,7 +257,10 @@ def _confusion(one: Group) -> list[Figure]:
     known = one.complete[0].classes
     names = known if len(known) == size else tuple(map(str, range(size)))
     shares = tuple(tuple(100 * value / sum(row) if sum(row) else None for value in row) for row in total)
-    caption = f"Per cent of each true class, summed over n = {len(matrices)} seeds; final evaluation on the test part."
+    caption = (
+        f"Per cent of each true class, summed over n = {len(matrices)} seeds; "
+        f"final evaluation on the {one.bench.part} part."
+    )
     return [
         HeatMap(
             "confusion",

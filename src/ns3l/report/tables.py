@@ -17,8 +17,31 @@ _CONDITIONS = "Mean ± sample standard deviation over n seeds, in per cent; inte
 def results(groups: Sequence[Group], rule: str | None) -> Table:
     """The main table: the selected test error of every group."""
     rows = [_result(one, groups, rule) for one in groups]
-    names = columns("#n", "#Test error", "#95 % interval", "Rule", "Evaluated every", "Missing seeds")
-    return Table("results", "Test error", _CONDITIONS + _MISSING, SETTING + names, tuple(rows))
+    names = columns("#n", f"#{error_name(groups)}", "#95 % interval", "Rule", "Evaluated every", "Missing seeds")
+    return Table("results", error_name(groups), _CONDITIONS + _part(groups) + _MISSING, SETTING + names, tuple(rows))
+
+
+def _where(groups: Sequence[Group]) -> str:
+    parts = {one.bench.part for one in groups}
+    return f" on the {parts.pop()} part" if len(parts) == 1 else ", on the test part where there is one"
+
+
+def error_name(groups: Sequence[Group]) -> str:
+    """What the errors of these groups are called."""
+    parts = {one.bench.part for one in groups}
+    return {"test": "Test error", "validation": "Validation error"}[parts.pop()] if len(parts) == 1 else "Error"
+
+
+def _part(groups: Sequence[Group]) -> str:
+    """Says so where errors are those of validation."""
+    without = sorted({one.bench.data for one in groups if one.bench.part == "validation"})
+    if not without:
+        return ""
+    many = ", ".join(without)
+    return (
+        f" No test part was evaluated on {many}: errors there are those on validation, which are too low where an "
+        "evaluation was chosen by them."
+    )
 
 
 _MISSING = " A seed is missing where another method of the same data, labels and schedule has it."
@@ -53,7 +76,7 @@ def all_rules(groups: Sequence[Group]) -> Table:
     return Table(
         "rules",
         "All three selection rules",
-        f"{_CONDITIONS} {said[0].upper()}{said[1:]}.",
+        f"{_CONDITIONS}{_part(groups)} {said[0].upper()}{said[1:]}.",
         SETTING + names,
         tuple(rows),
     )
@@ -73,9 +96,9 @@ def differences(groups: Sequence[Group], rule: str | None) -> Table:
         "Unpaired seeds",
     )
     caption = (
-        "Test error of the method minus that of the other on the same split (seed and split hash agree), in per cent "
-        "points; negative is better. Two-sided paired t test and Wilcoxon signed-rank test, not corrected for the "
-        "number of rows."
+        f"{error_name(groups)} of the method minus that of the other on the same split (seed and split hash agree), "
+        "in per cent points; negative is better. Two-sided paired t test and Wilcoxon signed-rank test, not corrected "
+        "for the number of rows."
     )
     return Table("differences", "Paired differences", caption, SETTING + names, tuple(rows))
 
@@ -118,7 +141,7 @@ def _sentence(one: Group, base: Group, rule: str | None) -> Cell:
 def beside_paper(groups: Sequence[Group], rule: str | None) -> Table:
     """The paper's numbers beside ours, with a verdict."""
     main = headline(groups, rule)
-    found = [(one, cell) for one in groups if (cell := _published(one)) and one.errors(rule)]
+    found = [(one, cell) for one in groups if (cell := _published(one)) and one.errors(rule, "test")]
     rows = [_beside(one, cell, rule) for one, cell in found if one in main or _is_row(one, cell)]
     names = columns("#n", "#Ours", "#Paper", "Paper's row", "#Difference", "#Pooled std", "Verdict")
     caption = (
@@ -173,8 +196,8 @@ def picked(groups: Sequence[Group], rule: str | None) -> Table:
             *setting(one),
             whole(count),
             spread(one.summary(rule, "validation")),
-            whole(len(one.errors(rule))),
-            spread(one.summary(rule)),
+            whole(len(one.errors(rule, "test"))),
+            spread(one.summary(rule, "test")),
         )
         for one, count in best
     ]
@@ -202,9 +225,9 @@ def quality(groups: Sequence[Group]) -> Table:
             _worst(one),
         )
         for one in groups
-        if any(run.evaluation("confusion") or run.evaluation("nll") is not None for run in one.complete)
+        if any(one.evaluation(run, "confusion") or one.evaluation(run, "nll") is not None for run in one.complete)
     ]
-    caption = "Means over seeds of the final evaluation on the test part; NLL in nats."
+    caption = f"Means over seeds of the final evaluation{_where(groups)}; NLL in nats."
     return Table(
         "quality",
         "Calibration and classes",
@@ -215,13 +238,13 @@ def quality(groups: Sequence[Group]) -> Table:
 
 
 def _mean(one: Group, key: str, digits: int) -> Cell:
-    values = [value for run in one.complete if (value := number(run.evaluation(key))) is not None]
+    values = [value for run in one.complete if (value := number(one.evaluation(run, key))) is not None]
     return real(summarize(values).mean, digits)
 
 
 def _worst(one: Group) -> Cell:
     """The class with the highest mean error."""
-    rows = [run.evaluation("per_class_error") for run in one.complete]
+    rows = [one.evaluation(run, "per_class_error") for run in one.complete]
     known = [row for row in rows if isinstance(row, list) and row and all(number(value) is not None for value in row)]
     if not known or len({len(row) for row in known}) > 1:
         return NONE
@@ -268,12 +291,12 @@ def _told(run: Run, key: str) -> float | None:
 def runs(groups: Sequence[Group]) -> Table:
     """Every run with its state; failed and running ones with what is known."""
     rows = [_run(run, one) for one in groups for run in one.runs]
-    caption = "Only complete runs enter means. Test errors of runs under way are those so far, by the run's own rule."
+    caption = "Only complete runs enter means. Errors of runs under way are those so far, by the run's own rule."
     return Table(
         "runs",
         "Runs",
         caption,
-        SETTING + columns("#Seed", "Status", "#Step", "#Test error", "Reason", "$Folder"),
+        SETTING + columns("#Seed", "Status", "#Step", f"#{error_name(groups)}", "Reason", "$Folder"),
         tuple(rows),
     )
 
@@ -288,7 +311,7 @@ def _run(run: Run, one: Group) -> tuple[Cell, ...]:
         whole(run.seed),
         Cell(run.status, None, tone),
         step,
-        real(run.error(run.rule)),
+        real(one.error(run, None)),
         Cell(run.reason or "–"),
         Cell(folder),
     )
@@ -328,7 +351,7 @@ def commands(groups: Sequence[Group], rule: str | None) -> Table:
             Cell(one.bench.name),
             Cell(one.name),
             whole(run.seed),
-            real(run.error(rule or run.rule)),
+            real(one.error(run, rule)),
             Cell(command(run, one)),
         )
         for one in groups
@@ -339,7 +362,7 @@ def commands(groups: Sequence[Group], rule: str | None) -> Table:
         "commands",
         "Commands to repeat each number",
         caption,
-        columns("Data", "Method", "#Seed", "#Test error", "$Command"),
+        columns("Data", "Method", "#Seed", f"#{error_name(groups)}", "$Command"),
         tuple(rows),
     )
 

@@ -1,0 +1,103 @@
+"""Commands repeat their runs exactly; errors are those of validation where data have no test part."""
+
+import itertools
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.report.stored import evaluation, result, write
+
+from ns3l.negatives import Threshold
+from ns3l.recipe import Weighted
+from ns3l.recipes import recipe
+from ns3l.report import report
+
+DIGITS = recipe("ns3l", "digits")
+ERRORS = {"last": 9.5, "best_validation": 9.0, "median_20": 9.2}
+
+
+def stored(folder: Path, made, part: str = "validation", seed: int = 0) -> Path:
+    """A run folder of a real recipe, evaluated on one part alone."""
+    told = json.loads(json.dumps(made.to_dict()))
+    known = result(made.method, 9.5, seed) | {"data": made.data, "labels": 30, "rule": made.evaluation.rule}
+    known |= {f"{name}_error": ERRORS if name == part else dict.fromkeys(ERRORS) for name in ("test", "validation")}
+    return write(folder, told, known | {"evaluation": {part: evaluation(9.5)}}, [], seed)
+
+
+def commands(root: Path) -> list[list[str]]:
+    return [shlex.split(row[-1].text) for row in report(root).table("commands").rows]
+
+
+def settings(words: list[str]) -> dict[str, str]:
+    pairs = itertools.pairwise(words)
+    return dict(value.split("=", 1) for name, value in pairs if name == "--set")
+
+
+def test_a_default_recipe_needs_no_settings(tmp_path):
+    stored(tmp_path / "seed-0", DIGITS)
+    assert commands(tmp_path) == [shlex.split("ns3l train digits --labels 30 --method ns3l --seed 0")]
+
+
+def test_every_difference_from_the_default_is_set_to_the_last_digit(tmp_path):
+    entry = Weighted(0.1234567891, replace(DIGITS.terms["ns3l"].term, negatives=Threshold(1 / 30)))
+    plan = replace(DIGITS.evaluation, rule="last", every=7)
+    changed = replace(
+        DIGITS,
+        terms=DIGITS.terms | {"ns3l": entry},
+        steps=40,
+        evaluation=plan,
+        optimizer=replace(DIGITS.optimizer, lr=0.00123456789),
+        split=replace(DIGITS.split, validation=100),
+    )
+    stored(tmp_path / "seed-0", changed)
+    told = settings(commands(tmp_path)[0])
+    assert told["ns3l.weight"] == "0.1234567891"
+    assert float(told["ns3l.negatives.threshold"]) == 1 / 30
+    assert (told["steps"], told["evaluation.every"], told["split.validation"]) == ("40", "7", "100")
+    assert told["optimizer.lr"] == "0.00123456789"
+    assert not {"method", "data", "split.labels"} & told.keys()
+
+
+def test_a_schedule_in_place_of_a_number_is_set_whole(tmp_path):
+    from ns3l.schedule import LinearRamp
+
+    entry = replace(DIGITS.terms["ns3l"], weight=LinearRamp(2.0, 10))
+    stored(tmp_path / "seed-0", replace(DIGITS, terms=DIGITS.terms | {"ns3l": entry}))
+    weight = json.loads(settings(commands(tmp_path)[0])["ns3l.weight"])
+    assert (weight["kind"], weight["value"], weight["steps"]) == ("linear-ramp", 2.0, 10)
+
+
+def test_a_number_and_a_schedule_are_two_settings_without_empty_fields(tmp_path):
+    stored(tmp_path / "a" / "seed-0", DIGITS)
+    other = replace(DIGITS.terms["ns3l"], weight=0.5)
+    stored(tmp_path / "b" / "seed-0", replace(DIGITS, terms=DIGITS.terms | {"ns3l": other}))
+    names = [row[3].text for row in report(tmp_path).table("rules").rows]
+    assert "weight=0.5" in names and not any("null" in name for name in names)
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_errors_are_those_of_the_part_that_there_is(tmp_path, part):
+    stored(tmp_path / "seed-0", DIGITS, part)
+    stored(tmp_path / "seed-1", DIGITS, part, seed=1)
+    made = report(tmp_path)
+    table = made.table("results")
+    assert table.title == f"{part.capitalize()} error"
+    index = [column.name for column in table.columns].index(table.title)
+    assert table.rows[0][index].value == pytest.approx(ERRORS[DIGITS.evaluation.rule])
+    assert ("No test part" in table.caption) == (part == "validation")
+    assert f"on the {part} part" in made.table("quality").caption
+
+
+def test_shell_metacharacters_stay_one_word(tmp_path):
+    here = Path(__file__).parent / "stored" / "methods" / "ns3l" / "default" / "seed-0"
+    shutil.copytree(here, tmp_path / "seed-0")
+    path = tmp_path / "seed-0" / "result.json"
+    hostile = "a; rm -rf ~ $(id) `id` 'x' \"y\" | & > <\n#"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": hostile, "method": hostile}))
+    words = commands(tmp_path)[0]
+    assert words[:2] == ["ns3l", "train"]
+    assert words[2] == hostile.replace("\n", " ")
+    assert words[words.index("--method") + 1] == hostile.replace("\n", " ")
