@@ -300,3 +300,36 @@ def test_a_gpu_gives_the_same_bits():
         here = make(Draw(11, 5), 10_000)
         there = make(Draw(torch.tensor(11, device="cuda"), torch.tensor(5, device="cuda"), "cuda"), 10_000)
         assert torch.equal(here, there.cpu())
+
+
+def in_tensors(draw, count):
+    """The words of a draw by the tensor form, which compiled and captured steps use."""
+    block = torch.arange((count + 3) // 4)
+    low, high = draw.step & 0xFFFFFFFF, (draw.step >> 32) & 0xFFFFFFFF
+    stream = zlib.crc32(draw.path.encode())
+    counter = torch.stack([block, block * 0 + low, block * 0 + stream, block * 0 + high])
+    return philox(counter, (draw.seed & 0xFFFFFFFF, (draw.seed >> 32) & 0xFFFFFFFF)).reshape(-1)[:count]
+
+
+@given(
+    seed=st.integers(-(2**63), 2**63 - 1),
+    step=st.one_of(st.integers(0, 40), st.integers(-(2**40), 2**62 + 40)),
+    count=st.one_of(st.integers(0, 30), st.sampled_from([1020, 1024, 1025, 1029])),
+)
+def test_words_made_on_the_host_are_those_of_the_tensor_form(seed, step, count):
+    draw = Draw(seed, step).stream("words")
+    assert torch.equal(draw.bits(count), in_tensors(draw, count))
+
+
+@pytest.mark.parametrize("count", [8, 2000])
+def test_what_a_caller_does_to_its_words_stays_with_it(count):
+    draw = Draw(1, 2)
+    before = draw.bits(count).clone()
+    draw.bits(count).zero_()
+    assert torch.equal(draw.bits(count), before)
+
+
+def test_seeds_may_be_mapped_over():
+    seeds = torch.tensor([3, 4])
+    mapped = torch.func.vmap(lambda seed: Draw(seed, 5).bits(6))(seeds)
+    assert torch.equal(mapped, torch.stack([Draw(3, 5).bits(6), Draw(4, 5).bits(6)]))

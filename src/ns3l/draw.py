@@ -2,16 +2,19 @@
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) in int64 tensor arithmetic. All
 that turns bits into numbers is integer arithmetic, table lookup and exact scaling, so the same bits come on a CPU and
-on a GPU, eager, compiled or captured. Nothing here reads or moves a global random state.
+on a GPU, eager, compiled or captured. Nothing here reads or moves a global random state. Eagerly on a CPU NumPy makes
+the same words, three times as fast, and those of small draws for some steps at once.
 """
 
 import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +25,8 @@ _ROUNDS = 10
 _UNIT = 26  # tables hold numbers in units of 2^-26
 _CELLS = 2048  # cells of a table, one more entry than that
 _LEVELS = 8192  # of coarse noise
+_AHEAD = 16  # steps whose small draws are made at once on a CPU
+_SMALL = 256  # blocks of four words
 
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -49,6 +54,53 @@ def _round_keys(key: Sequence[int | Tensor], device: torch.device) -> Tensor:
     """The key of every round, [rounds, 2, 1]: the Weyl sequence of the two words."""
     words = torch.stack([torch.as_tensor(word, dtype=torch.int64, device=device) for word in key])
     return (_integers("weyl", 0.0, device) + words[:, None]) & _MASK
+
+
+def host_words(seed: int, stream: int, step: int, blocks: int, steps: int = 1) -> np.ndarray:
+    """The words [4, steps, blocks] of a stream from a step on: `philox` in NumPy, in place where it can."""
+    number = np.arange(step, step + steps, dtype=np.int64).view(np.uint64)
+    shape = (steps, blocks)
+    c0, c1, c2, c3 = words = np.empty((4, *shape), np.uint64)
+    c0[:], c1[:] = np.arange(blocks, dtype=np.uint64), (number & np.uint64(_MASK))[:, None]
+    c2[:], c3[:] = stream, (number >> np.uint64(32))[:, None]
+    first, second = np.empty(shape, np.uint64), np.empty(shape, np.uint64)
+    for i in range(_ROUNDS):
+        keys = [np.uint64((word + i * weyl) & _MASK) for word, weyl in zip(_words(seed), _WEYL, strict=True)]
+        np.multiply(c0, np.uint64(_MULTIPLIERS[0]), out=first)
+        np.multiply(c2, np.uint64(_MULTIPLIERS[1]), out=second)
+        np.right_shift(second, np.uint64(32), out=c0)
+        c0 ^= c1
+        c0 ^= keys[0]
+        np.right_shift(first, np.uint64(32), out=c2)
+        c2 ^= c3
+        c2 ^= keys[1]
+        np.bitwise_and(second, np.uint64(_MASK), out=c1)
+        np.bitwise_and(first, np.uint64(_MASK), out=c3)
+    return words
+
+
+@lru_cache(maxsize=64)
+def _words_ahead(seed: int, stream: int, first: int, blocks: int) -> np.ndarray:
+    return host_words(seed, stream, first, blocks, _AHEAD)
+
+
+def _bits_on_host(seed: int, stream: int, step: int, count: int) -> Tensor:
+    blocks = (count + 3) // 4
+    if blocks > _SMALL or not 0 <= step < 2**62:
+        words = host_words(seed, stream, step, blocks)[:, 0]
+    else:
+        words = _words_ahead(seed, stream, step - step % _AHEAD, blocks)[:, step % _AHEAD]
+    return torch.from_numpy(words.reshape(-1)[:count].astype(np.int64))
+
+
+def _eager(device: torch.device) -> bool:
+    """Whether a draw may be made by NumPy: on a CPU, with no compiler or transform looking on."""
+    return (
+        device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
 
 
 _KEPT: dict[tuple[str, float, str], Tensor] = {}
@@ -154,6 +206,8 @@ class Draw:
     def _bits(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape)
         device = torch.device(self.device)
+        if _eager(device):
+            return _bits_on_host(int(self.seed), _stream_number(self.path), int(self.step), count).reshape(shape)
         block = torch.arange((count + 3) // 4, dtype=torch.int64, device=device)
         stream = torch.full_like(block, _stream_number(self.path))
         low, high = (torch.zeros_like(block) + word for word in _words(self.step))
