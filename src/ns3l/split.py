@@ -32,7 +32,8 @@ class SplitRequest:
         "stratified" takes the classes in proportion, but at least one row of each.
     labeled_in_pool: whether the labeled rows are also in the unlabeled pool.
     nested: for one seed, fewer labels are a subset of more labels; otherwise every count is a fresh draw.
-    fold: the number of an official set of labeled rows (STL-10 has ten) instead of a draw.
+    fold: the number of an official set of labeled rows (STL-10 has ten) instead of a draw; "seed" takes the one with
+        the number of the seed, beginning again after the last.
     """
 
     labels: int | float | None = None
@@ -40,7 +41,7 @@ class SplitRequest:
     balance: Balance = "balanced"
     labeled_in_pool: bool = True
     nested: bool = False
-    fold: int | None = None
+    fold: int | Literal["seed"] | None = None
 
     def __post_init__(self) -> None:
         if self.labels is not None:
@@ -48,8 +49,9 @@ class SplitRequest:
         object.__setattr__(self, "validation", _amount("validation", self.validation, least=0))
         if self.balance not in get_args(Balance):
             raise RecipeError(f'balance must be "balanced" or "stratified", got {self.balance!r}')
-        if self.fold is not None and (isinstance(self.fold, bool) or not isinstance(self.fold, int) or self.fold < 0):
-            raise RecipeError(f"fold must be the number of an official fold (0, 1, ...) or None, got {self.fold!r}")
+        numbered = isinstance(self.fold, int) and not isinstance(self.fold, bool) and self.fold >= 0
+        if self.fold not in (None, "seed") and not numbered:
+            raise RecipeError(f'fold must be the number of an official fold, "seed" or None, got {self.fold!r}')
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ def make_split(data: Dataset, request: SplitRequest, seed: int) -> Split:
     known = np.flatnonzero(data.y >= 0)
     if not len(known):
         raise DataError(f"{data.name} has no row with a known label; at least one per class is needed")
-    official = _official(data, request)
+    official = _official(data, request, seed)
     validation = _take_validation(data, request, seed, np.setdiff1d(known, official, assume_unique=True))
     left = np.setdiff1d(known, validation, assume_unique=True)
     if request.fold is not None:
@@ -194,17 +196,18 @@ def _pool(data: Dataset, request: SplitRequest, labeled: np.ndarray, validation:
     return np.flatnonzero(inside)
 
 
-def _official(data: Dataset, request: SplitRequest) -> np.ndarray:
+def _official(data: Dataset, request: SplitRequest, seed: int) -> np.ndarray:
     if request.fold is None:
         return np.empty(0, dtype=np.int64)
-    if request.fold >= len(data.folds):
+    fold = seed % max(1, len(data.folds)) if request.fold == "seed" else request.fold
+    if fold >= len(data.folds):
         has = f"folds 0 to {len(data.folds) - 1}" if data.folds else "no official folds; leave fold out"
-        raise DataError(f"fold {request.fold} was asked for, {data.name} has {has}")
-    rows = np.sort(data.folds[request.fold])
+        raise DataError(f"fold {fold} was asked for, {data.name} has {has}")
+    rows = np.sort(data.folds[fold])
     if data.y[rows].min() < 0:
-        raise DataError(f"fold {request.fold} of {data.name} holds rows without a known label")
+        raise DataError(f"fold {fold} of {data.name} holds rows without a known label")
     if request.labels not in (None, len(rows)):
-        raise DataError(f"fold {request.fold} has {len(rows)} labels, but labels={request.labels}: leave labels out")
+        raise DataError(f"fold {fold} has {len(rows)} labels, but labels={request.labels}: leave labels out")
     return rows
 
 
