@@ -48,14 +48,14 @@ def train(plans: Sequence[Plan], data: Dataset, how: How = How()) -> list[Traine
 def _groups(plans: list[Plan], shared: Shared) -> Iterable[list[Plan]]:
     """Runs to train side by side: one at a time on a CPU; on a GPU as many of one form as memory allows."""
     size = shared.how.replicas or (1 if shared.device.type != "cuda" or shared.place.world > 1 else MOST)
-    for form in dict.fromkeys(_form(plan) for plan in plans):
-        alike = [plan for plan in plans if _form(plan) == form]
+    for shape in dict.fromkeys(form(plan.recipe) for plan in plans):
+        alike = [plan for plan in plans if form(plan.recipe) == shape]
         yield from (alike[i : i + size] for i in range(0, len(alike), size))
 
 
-def _form(plan: Plan) -> tuple[object, ...]:
+def form(recipe: Recipe) -> tuple[object, ...]:
     """What runs side by side must share: steps, evaluation and execution."""
-    return plan.recipe.steps, plan.recipe.evaluation.every, plan.recipe.execution
+    return recipe.steps, recipe.evaluation.every, recipe.execution
 
 
 def _group(plans: list[Plan], shared: Shared, stop: Interruption) -> list[Trained]:

@@ -23,16 +23,23 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 self._before[number] = signal.signal(number, self._receive)
+        outer = self._outer()
+        self.requested = outer.requested if outer else None
         return self
+
+    def _outer(self) -> "Interruption | None":
+        """The interruption around this one, where there is one: a wish that it cannot grant by itself is shared."""
+        found = getattr(self._before.get(signal.SIGINT), "__self__", None)
+        return found if isinstance(found, Interruption) else None
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        outer = getattr(self._before.get(signal.SIGINT), "__self__", None)
-        if self.requested is not None and isinstance(outer, Interruption):
-            outer.requested = self.requested  # one that came too late to be granted here
+        outer = self._outer()
+        if outer is not None and self.requested is not None:
+            outer.requested = self.requested
         self._before.clear()
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,118 @@
+"""A Ray cluster: one task for each group of runs; run folders lie on a path that all its nodes share."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ns3l.data.reference import DataReference
+from ns3l.errors import UserError
+from ns3l.executors.follow import Follower
+from ns3l.executors.local import threads
+from ns3l.executors.task import Executor, Outcome, Task, perform, record_failure
+from ns3l.record import Interruption
+from ns3l.shared import How
+from ns3l.train import MOST, Stopped
+
+POLL = 1.0
+PATIENCE = 60.0
+"""Seconds that a run folder is waited for while the worker of a lost node goes down."""
+FAREWELL = 120.0
+"""Seconds that tasks have for saving their runs after a signal."""
+
+
+@dataclass(frozen=True)
+class Ray(Executor):
+    """A cluster at `address` ("auto": the one that this machine belongs to), or one on this machine alone.
+
+    Each task asks for `cpus` (also its threads of torch) and `gpus`. A task whose node or process is lost is begun
+    again up to `retries` times, on another node, from the last checkpoints.
+    """
+
+    address: str | None = None
+    cpus: int = 1
+    gpus: float = 0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if self.cpus < 1 or self.gpus < 0 or self.retries < 0:
+            raise UserError(f"Ray tasks need cpus >= 1, gpus >= 0 and retries >= 0, got {self}")
+
+    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Iterator[Outcome]:
+        """Hand all tasks to the cluster and take outcomes as they come."""
+        ray, follower = _ray(), Follower(how.progress)
+        how = replace(how, progress="quiet", device=how.device if self.gpus else "cpu")
+        with _cluster(ray, self.address), Interruption() as stop:
+            options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries}
+            remote = ray.remote(_perform).options(**options)
+            held = (ray.put(data), ray.put(how))
+            under_way = {remote.remote(task, *held, self.cpus): task for task in tasks}
+            while under_way and not stop.requested:
+                for reference in ray.wait(list(under_way), timeout=POLL)[0]:
+                    yield from _outcomes(ray, reference, under_way.pop(reference))
+                follower.look(run for task in under_way.values() for run in task.runs)
+            if stop.requested:
+                _save(ray, list(under_way))
+                raise Stopped(128 + stop.requested)
+
+    def width(self, how: How) -> int:
+        """As many as a GPU takes; on CPUs one."""
+        return how.replicas or (MOST if self.gpus else 1)
+
+    def abreast(self, tasks: int) -> int:
+        """As many as there are tasks: the cluster decides."""
+        return tasks
+
+
+def _ray() -> Any:
+    try:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+    except ImportError as problem:
+        raise UserError("the Ray executor needs the package ray; install it with: pip install ns3l[ray]") from problem
+    return ray
+
+
+@contextmanager
+def _cluster(ray: Any, address: str | None) -> Iterator[None]:
+    """A connection to a cluster: the one that this process has, the one named, or one of this machine's own."""
+    if ray.is_initialized():
+        yield
+        return
+    if address is None:
+        ray.init(_node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    else:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, ValueError, RuntimeError) as problem:
+            raise UserError(f"there is no Ray cluster at {address!r}: {problem}") from problem
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _perform(task: Task, data: DataReference, how: How, count: int) -> list[Outcome]:
+    """One task on a node of the cluster."""
+    with threads(count):
+        return list(perform(task, data, how, PATIENCE))
+
+
+def _outcomes(ray: Any, reference: Any, task: Task) -> list[Outcome]:
+    """What a task reports; where it was lost too often, or stopped from elsewhere, a failure of each of its runs."""
+    try:
+        return list(ray.get(reference))
+    except ray.exceptions.RayError as problem:
+        reason = f"its task was lost on the cluster: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+    for run in task.runs:
+        record_failure(run, reason)
+    return [Outcome(run.path, "failed", reason) for run in task.runs]
+
+
+def _save(ray: Any, under_way: list[Any]) -> None:
+    """Ask every task to save and end, and wait until all have."""
+    for reference in under_way:
+        with suppress(ray.exceptions.RayError):
+            ray.cancel(reference, force=False)
+    ray.wait(under_way, num_returns=len(under_way), timeout=FAREWELL)
