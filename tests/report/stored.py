@@ -132,7 +132,10 @@ def write_all(root: Path) -> Path:
 
 
 if __name__ == "__main__":
+    import ns3l.report.command
     from ns3l.report import report, to_csv, to_latex, to_markdown
+
+    ns3l.report.command._default = lambda *_: None
 
     shutil.rmtree(RUNS, ignore_errors=True)
     made = report(write_all(RUNS))
