@@ -9,12 +9,26 @@ from ns3l.recipe import Recipe
 from ns3l.recipes import mixing as _mixing
 from ns3l.recipes import realistic as _realistic
 from ns3l.recipes.fashion import fashion
+from ns3l.recipes.items import ITEMS, PUBLISHED, Item
 from ns3l.recipes.mixing import mixing
 from ns3l.recipes.override import describe, override, settable
 from ns3l.recipes.own import own
 from ns3l.recipes.realistic import realistic
 
-__all__ = ["SHAPES", "describe", "fashion", "mixing", "override", "own", "realistic", "recipe", "settable"]
+__all__ = [
+    "ITEMS",
+    "PUBLISHED",
+    "SHAPES",
+    "Item",
+    "describe",
+    "fashion",
+    "mixing",
+    "override",
+    "own",
+    "realistic",
+    "recipe",
+    "settable",
+]
 
 SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "cifar10": (10, (32, 32, 3)),
