@@ -153,7 +153,7 @@ def _metrics(run: Run, step: int, validation: float | None, test: float | None) 
         "validation_error": validation,
         "test_error": test,
         "steps_per_second": _pace(run, step),
-        "memory_mb": _memory(run.replica.device),
+        "memory_mb": memory_used(run.replica.device),
         "negatives": run.replica.diagnose(),
     }
     return {name: value for name, value in told.items() if value not in (None, {})}
@@ -182,7 +182,7 @@ def _pace(run: Run, step: int) -> float:
     return (step - run.first_step) / max(1e-9, time.monotonic() - run.began)
 
 
-def _memory(device: torch.device) -> float:
+def memory_used(device: torch.device) -> float:
     """The most memory used so far, in megabytes: the GPU's, or this process's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
@@ -209,7 +209,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "schedule": recipe.schedule,
         "seconds": run.seconds,
         "steps_per_second": _pace(run, int(run.replica.count)),
-        "memory_mb": _memory(run.replica.device),
+        "memory_mb": memory_used(run.replica.device),
         "hardware": hardware(),
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ns3l.data.reference import DataReference
-from ns3l.executors.task import Executor, Outcome, Task, perform
+from ns3l.executors.task import Executor, Outcomes, Task, perform
 from ns3l.record import Interruption
 from ns3l.shared import How
 from ns3l.train import MOST, Stopped
@@ -19,7 +19,7 @@ class Local(Executor):
 
     threads: int | None = None
 
-    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Iterator[Outcome]:
+    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Outcomes:
         """Carry out tasks in order."""
         with Interruption() as stop, threads(self.threads):
             for task in tasks:

@@ -16,7 +16,7 @@ import torch
 from ns3l.data.reference import DataReference
 from ns3l.errors import UserError
 from ns3l.executors.follow import Follower
-from ns3l.executors.task import Executor, Outcome, Task, perform, record_failure
+from ns3l.executors.task import Executor, Outcome, Outcomes, Task, perform, record_failure
 from ns3l.record import Interruption
 from ns3l.shared import How
 from ns3l.train import Stopped
@@ -40,7 +40,7 @@ class Processes(Executor):
         if self.threads < 1 or (self.workers is not None and self.workers < 1):
             raise UserError(f"processes need workers >= 1 and threads >= 1, got {self.workers} and {self.threads}")
 
-    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Iterator[Outcome]:
+    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Outcomes:
         """Carry out tasks, the next one where a worker is free."""
         if how.where().type != "cpu":
             raise UserError(f"worker processes are for CPUs, the device is {how.where()}; use the local executor")

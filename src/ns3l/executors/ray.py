@@ -10,7 +10,7 @@ from ns3l.data.reference import DataReference
 from ns3l.errors import UserError
 from ns3l.executors.follow import Follower
 from ns3l.executors.local import threads
-from ns3l.executors.task import Executor, Outcome, Task, perform, record_failure
+from ns3l.executors.task import Executor, Outcome, Outcomes, Task, perform, record_failure
 from ns3l.record import Interruption
 from ns3l.shared import How
 from ns3l.train import MOST, Stopped
@@ -39,7 +39,7 @@ class Ray(Executor):
         if self.cpus < 1 or self.gpus < 0 or self.retries < 0:
             raise UserError(f"Ray tasks need cpus >= 1, gpus >= 0 and retries >= 0, got {self}")
 
-    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Iterator[Outcome]:
+    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Outcomes:
         """Hand all tasks to the cluster and take outcomes as they come."""
         ray, follower = _ray(), Follower(how.progress)
         how = replace(how, progress="quiet", device=how.device if self.gpus else "cpu")

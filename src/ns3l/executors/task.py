@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +48,14 @@ class Outcome:
     reason: str | None = None
 
 
+Outcomes = Generator[Outcome, None, None]
+
+
 class Executor(ABC):
     """Where and in how many processes tasks are carried out. The numbers of a run do not depend on it."""
 
     @abstractmethod
-    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Iterator[Outcome]:
+    def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Outcomes:
         """Carry out tasks; an outcome for every run as it ends. A signal saves the runs and raises `Stopped`."""
 
     @abstractmethod
