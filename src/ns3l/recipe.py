@@ -1,5 +1,6 @@
 """A recipe: everything that a run needs except where the data are and the seed; to and from JSON, strictly."""
 
+import inspect
 import math
 import warnings
 from collections.abc import Mapping
@@ -42,6 +43,16 @@ class Network:
     def __post_init__(self) -> None:
         if self.name not in NETWORKS and self.name != "own":
             raise RecipeError(f"there is no network {self.name!r}; there are {', '.join(NETWORKS)}")
+        unknown = [name for name in self.options if name not in self.possible] if self.name in NETWORKS else []
+        if unknown:
+            takes = ", ".join(self.possible)
+            raise RecipeError(f"the network {self.name} has no option {unknown[0]!r}; it takes {takes}")
+
+    @property
+    def possible(self) -> tuple[str, ...]:
+        """The options of its class that do not follow from the data's form; none for one's own network."""
+        taken = inspect.signature(NETWORKS[self.name]).parameters if self.name in NETWORKS else ()
+        return tuple(name for name in taken if name not in ("classes", "channels", "features"))
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,12 @@ class Recipe:
         return Objective(self.builder, self.statistics, **terms)
 
     def scaled(self, factor: float) -> "Recipe":
-        """All step counts times a factor: of the run, of every weight's and the learning rate's schedule."""
+        """All step counts times a factor: of the run, of every weight's and the learning rate's schedule.
+
+        The interval of evaluation stays, or shrinks to the run's length.
+        """
+        if not 0 < factor < math.inf:
+            raise RecipeError(f"a schedule is scaled by a finite factor above 0, 0.25 is a quarter; got {factor!r}")
         if factor == 1:
             return self
         terms = {n: replace(e, weight=_scaled(e.weight, factor)) for n, e in self.terms.items()}
@@ -166,7 +182,10 @@ class Recipe:
             raise RecipeError(f"the network {self.network.name} is for images, the rows are {shape}: use 'mlp'")
         else:
             options = {"channels": shape[2], **options}
-        return NETWORKS[self.network.name](classes=self.classes, **options)
+        try:
+            return NETWORKS[self.network.name](classes=self.classes, **options)
+        except (TypeError, ValueError) as problem:
+            raise RecipeError(f"network.options={self.network.options} cannot be built: {problem}") from problem
 
 
 def _scaled(number: float | Schedule, factor: float) -> float | Schedule:

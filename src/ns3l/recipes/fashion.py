@@ -71,6 +71,7 @@ def _sources(terms: Mapping[str, Term]) -> dict[str, str]:
         "steps": f"{APPENDIX}: 50 epochs; {OURS}: an epoch is 58,000/50 steps",
         "evaluation": f"{APPENDIX}: at the end of training",
         "evaluation.every": f"{OURS}: every epoch",
+        "statistics": OURS,
         "split": APPENDIX,
         "split.balance": OURS,
         "supervised": APPENDIX,

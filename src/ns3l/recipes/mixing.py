@@ -153,20 +153,16 @@ def _sources(data: str, terms: Mapping[str, Term]) -> dict[str, str]:
         "split": BERTHELOT,
         "split.validation": f"{OURS}: the protocol keeps one image" if data == "stl10" else "paper, Experimental Setup",
         "supervised": BERTHELOT,
+        "mixmatch": BERTHELOT,
         "mixmatch.weight": f"{PAPER}, {BERTHELOT}",
         "ict": BERTHELOT,
         "mixup": f"{OURS}: labeled and unlabeled part alike",
+        "ns3l": PAPER,
         "ns3l.weight": f"{PAPER}; {OURS}: not ramped",
-        "ns3l.negatives": PAPER,
-        "ns3l.passes": PAPER,
-        "ns3l.on": PAPER,
     }
     if "mixmatch" not in terms:
-        sources |= dict.fromkeys(("ns3l.weight", "ns3l.negatives", "ns3l.passes"), f"{OURS}: as beside MixMatch")
+        sources |= dict.fromkeys(("ns3l", "ns3l.weight"), f"{OURS}: as beside MixMatch")
     if data == "cifar100":
-        sources |= dict.fromkeys(("mixmatch.weight", "ict", "ns3l.weight", "ns3l.negatives"), f"{OURS}: CIFAR-10's")
-    return {path: source for path, source in sources.items() if _said(path, terms)}
-
-
-def _said(path: str, terms: Mapping[str, Term]) -> bool:
-    return path.split(".")[0] not in ("mixmatch", "ict", "mixup", "ns3l") or path.split(".")[0] in terms
+        sources |= dict.fromkeys(("mixmatch.weight", "ict", "ns3l", "ns3l.weight"), f"{OURS}: CIFAR-10's")
+    absent = set(PARTS) - set(terms)
+    return {path: source for path, source in sources.items() if path.split(".")[0] not in absent}

@@ -5,7 +5,6 @@ A path begins with the name of a term (`ns3l.weight`, `ns3l.negatives.threshold`
 """
 
 import difflib
-import inspect
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ns3l.errors import RecipeError
-from ns3l.networks import NETWORKS
 from ns3l.recipe import Recipe
 from ns3l.structure import plain
 
@@ -55,10 +53,17 @@ def describe(recipe: Recipe) -> list[tuple[str, Any, str]]:
 
 
 def source(recipe: Recipe, path: str) -> str:
-    """Where a setting comes from: what is said of it or of the nearest path above it, else nothing."""
+    """Where a setting comes from: what is said of it or of the nearest path above it, else that it is a default."""
+    if path in FIXED:
+        return ""
     while path and path not in recipe.sources:
         path = path.rpartition(".")[0]
-    return recipe.sources.get(path, "")
+    return recipe.sources.get(path, "default")
+
+
+def fast(recipe: Recipe) -> Recipe:
+    """The recipe as graphics cards like it: half precision and channels last, other numbers within the noise."""
+    return override(recipe, {"execution.precision": "bf16", "execution.channels_last": True})
 
 
 def _tree(recipe: Recipe) -> dict[str, Any]:
@@ -72,7 +77,7 @@ def _tree(recipe: Recipe) -> dict[str, Any]:
 def _open(recipe: Recipe) -> dict[str, Any]:
     """The tree, with every option that the network could have."""
     values = _tree(recipe)
-    values["network"]["options"] = dict.fromkeys(_options(recipe)) | values["network"]["options"]
+    values["network"]["options"] = dict.fromkeys(recipe.network.possible) | values["network"]["options"]
     return values
 
 
@@ -87,14 +92,6 @@ def _closed(values: dict[str, Any]) -> Recipe:
 def _paths(recipe: Recipe, values: dict[str, Any]) -> list[str]:
     paths = [path for path, _ in _nodes(values, "") if path.split(".")[0] not in (*FIXED, "")]
     return [path for path in paths if path not in recipe.terms]
-
-
-def _options(recipe: Recipe) -> list[str]:
-    """What else a network takes, beside what follows from the data."""
-    if recipe.network.name not in NETWORKS:
-        return []
-    taken = inspect.signature(NETWORKS[recipe.network.name]).parameters
-    return [name for name in taken if name not in ("classes", "channels", "features")]
 
 
 def _inner(value: Any) -> bool:

@@ -49,7 +49,16 @@ RATES: Mapping[str, float] = {
     "entmin": 3e-3,
     "ns3l": 6e-4,
 }
-WEIGHTS: Mapping[str, float] = {"pl": 1.0, "pi": 20.0, "mean-teacher": 8.0, "vat": 0.3, "entmin": 0.1, "ns3l": 1.0}
+WEIGHTS: Mapping[str, float] = {
+    "supervised": 1.0,
+    "pl": 1.0,
+    "pi": 20.0,
+    "mean-teacher": 8.0,
+    "vat": 0.3,
+    "entmin": 0.1,
+    "ns3l": 1.0,
+}
+UNRAMPED = ("supervised", "entmin")
 
 
 def realistic(method: str, data: str = "cifar10", labels: int | float | None = None) -> Recipe:
@@ -91,11 +100,9 @@ def _tuned(term: Term, benchmark: Benchmark) -> Term:
 
 def _weight(name: str, data: str, beside: Mapping[str, Term]) -> float | Schedule:
     """Every weight is ramped but those of the cross-entropy and of entropy minimization."""
-    if name == "supervised":
-        return 1.0
-    if name == "entmin":
-        return WEIGHTS[name]
     value = WEIGHTS[name]
+    if name in UNRAMPED:
+        return value
     if "vat" in beside and name in ("ns3l", "pl"):
         value = 0.3
     if name == "vat" and "ns3l" in beside and data == "cifar100":
@@ -136,6 +143,7 @@ def _sources(terms: Mapping[str, Term]) -> dict[str, str]:
     for name in terms:
         if name != "supervised":
             sources[name] = OLIVER
+        if name not in UNRAMPED:
             sources[f"{name}.weight.steps"] = SETUP
     if "ns3l" in terms:
         sources |= {"ns3l": NS3L, "ns3l.passes": "the authors' released module (2), the paper's text (1)"}
