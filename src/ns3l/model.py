@@ -24,6 +24,7 @@ class Model:
     recipe: Recipe
     classes: tuple[str, ...]
     shape: tuple[int, ...]
+    labels: tuple[int | float | str | bool, ...] = ()  # the classes as the user wrote them, where they were no text
 
     def logits(self, x: np.ndarray | Tensor, batch: int = 500) -> Tensor:
         """Logits of stored rows, on the CPU, a batch at a time."""
@@ -34,6 +35,10 @@ class Model:
     def probabilities(self, x: np.ndarray | Tensor, batch: int = 500) -> np.ndarray:
         """Class probabilities of stored rows."""
         return self.logits(x, batch).softmax(1).numpy()
+
+    def predict(self, x: np.ndarray | Tensor, batch: int = 500) -> np.ndarray:
+        """The most probable class of each stored row."""
+        return np.array(self.labels or self.classes)[self.logits(x, batch).argmax(1).numpy()]
 
     def state(self) -> dict[str, Tensor]:
         """The tensors of network and preprocessing."""
@@ -46,6 +51,7 @@ class Model:
             "format": 1,
             "network": plain(self.recipe.network),
             "classes": list(self.classes),
+            "labels": list(self.labels),
             "shape": list(self.shape),
             "preprocessing": plain(self.recipe.preprocessing),
             "recipe": self.recipe.to_dict(),
@@ -77,13 +83,15 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", network: nn
     told = read_json(folder / "model.json")
     try:
         recipe, shape = Recipe.from_dict(told["recipe"]), tuple(int(side) for side in told["shape"])
-        classes = tuple(str(name) for name in told["classes"])
+        classes, labels = tuple(str(name) for name in told["classes"]), tuple(told.get("labels", ()))
+        if labels and len(labels) != len(classes):
+            raise ValueError(f"{len(labels)} labels for {len(classes)} classes")
     except (KeyError, TypeError, ValueError) as problem:
         raise RunError(f"{folder / 'model.json'} does not describe a model: {problem}") from problem
     if recipe.network.name == "own" and network is None:
         raise RunError(f"{folder} holds weights of a network of your own class; pass load_model(…, network=…)")
     network = recipe.network_for(shape) if network is None else network
-    model = Model(network, recipe.preprocessing.empty(shape), recipe, classes, shape)
+    model = Model(network, recipe.preprocessing.empty(shape), recipe, classes, shape, labels)
     _fill(model, read_tensors(folder / "model.safetensors")[0], folder)
     for part in (model.network, model.preprocess):
         part.to(device).eval()

@@ -1,0 +1,264 @@
+"""The scikit-learn door: `SemiSupervisedClassifier`, a thin layer over a data set, a split and `fit`."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import nn
+
+from ns3l.augment import Augmentation
+from ns3l.data.arrays import to_rows
+from ns3l.data.dataset import Dataset
+from ns3l.data.labels import encode
+from ns3l.diagnosis import Diagnosis, behavior, compared
+from ns3l.errors import DataError, RecipeError, RunError
+from ns3l.model import Model
+from ns3l.networks import NETWORKS
+from ns3l.objective import Objective
+from ns3l.preprocess import PREPROCESSING
+from ns3l.recipe import EvaluationPlan, Network, Recipe
+from ns3l.recipes import override, own
+from ns3l.recipes.own import EVALUATIONS, STEPS
+from ns3l.shared import How
+from ns3l.split import make_split
+from ns3l.train import Stopped
+from ns3l.train import fit as train
+
+
+class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that learns from labeled and unlabeled rows; y == -1, None, NaN or "" means unlabeled.
+
+    Rows are features [N, D] or images [N, H, W] or [N, H, W, C] (uint8, or floats in [0, 1] or [0, 255]).
+
+    method: terms joined by `+` ("ns3l", "vat+ns3l", "supervised", ...), or an `ns3l.Objective`.
+    network: "auto" (by shape and size), a name of `ns3l.networks.NETWORKS`, or a function that returns a new module
+        that maps a batch to logits.
+    steps: training steps; more for harder data.
+    learning_rate: None for the default.
+    preprocessing: "auto" (standardize), or a name of `ns3l.preprocess.PREPROCESSING`.
+    augmentation: "auto" (noise for features, shifts for images), None, or an `ns3l.augment.Augmentation`.
+    settings: further settings of the recipe by path, such as {"ns3l.negatives.threshold": 0.02, "batch.labeled": 20}.
+    early_stopping: put `validation_fraction` of the labeled rows apart, keep the weights that were best on them, and
+        stop after `patience` evaluations (there are 8 in a full run) without a better one.
+    random_state: an int, a `numpy.random.RandomState`, or None for another seed each time.
+    device: "auto", "cpu", "cuda".
+    verbose: 1 shows progress.
+
+    After `fit`: `classes_`, `model_` (an `ns3l.Model`), `recipe_`, `seed_`, `result_`, `n_features_in_`.
+    """
+
+    def __init__(
+        self,
+        method: str | Objective = "ns3l",
+        *,
+        network: str | Callable[[], nn.Module] = "auto",
+        steps: int = STEPS,
+        learning_rate: float | None = None,
+        preprocessing: str = "auto",
+        augmentation: str | Augmentation | None = "auto",
+        settings: Mapping[str, Any] | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.2,
+        patience: int = 3,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.network = network
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.preprocessing = preprocessing
+        self.augmentation = augmentation
+        self.settings = settings
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, X_unlabeled: Any = None) -> Self:
+        """Train on rows X with labels y, and on the rows of X_unlabeled, if any, as further unlabeled ones."""
+        rows = self._rows(X, reset=True)
+        data, self.classes_ = _data(rows, y, None if X_unlabeled is None else self._rows(X_unlabeled))
+        self.seed_ = _seed(self.random_state)
+        recipe, factory = self._recipe(data)
+        how = How(device=self.device, progress="plain" if self.verbose else "quiet", network=factory)
+        try:
+            done = train(recipe, data, seeds=[self.seed_], how=how).runs[0]
+        except Stopped as signal:
+            raise KeyboardInterrupt from signal
+        if done.model is None:
+            raise RunError(
+                "training stopped because its numbers were no longer finite: lower learning_rate, or look for rows "
+                "with huge values"
+            )
+        labels = tuple(self.classes_.tolist())
+        self.model_ = replace(_compact(done.model), labels=labels)
+        self.recipe_, self.result_ = recipe, done.result
+        self.behavior_ = behavior(self.model_, _pool(data))
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities [N, K]; columns are in the order of `classes_`."""
+        check_is_fitted(self)
+        return self.model_.logits(self._rows(X)).double().softmax(1).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row."""
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
+    def save(self, path: Path | str) -> None:
+        """Write the model into a folder, as safetensors and JSON; `ns3l.load_model(path)` reads it."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    def diagnose(self, X: Any = None, y: Any = None, X_unlabeled: Any = None, folds: int = 5) -> Diagnosis:
+        """How negatives and pseudo-labels behave and, given the training data, whether unlabeled rows helped.
+
+        With X and y, every labeled row is held out once in `folds` parts: this method and the supervised baseline,
+        with the same budget, are trained on the other labels (2 x folds trainings) and compared on the held-out rows.
+        """
+        check_is_fitted(self)
+        if X is None:
+            return Diagnosis(self.recipe_.method, self.behavior_)
+        if y is None:
+            raise DataError("diagnose(X, y) needs the labels too; without X it tells what is known already")
+        rows = self._rows(X)
+        data, _ = _data(rows, y, None if X_unlabeled is None else self._rows(X_unlabeled))
+        recipe, factory = self._recipe(data)
+        how = How(device=self.device, progress="quiet", network=factory)
+        return compared(recipe, data, self.seed_, how, folds, self.behavior_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _rows(self, X: Any, reset: bool = False) -> np.ndarray:
+        """Stored rows of what a user gave: float32 features or uint8 images, scaled as in `fit`."""
+        if hasattr(X, "toarray") and hasattr(X, "nnz"):
+            raise TypeError(
+                "sparse data are not taken: reduce them with sklearn.decomposition.TruncatedSVD(100), or give "
+                "X.toarray() where that fits into memory"
+            )
+        X = validate_data(self, X, reset=reset, allow_nd=True, ensure_min_features=1)
+        if X.ndim == 2:
+            return to_rows(X, "X")
+        if reset:
+            self.image_scale_ = 255.0 if X.dtype.kind in "bf" and X.max() <= 1 else 1.0
+        return _images(X, self.image_scale_)
+
+    def _recipe(self, data: Dataset) -> tuple[Recipe, Callable[[], nn.Module] | None]:
+        """The recipe of these settings on these data, and the network's own factory where there is one."""
+        shape = tuple(data.x.shape[1:])
+        held_out = self.validation_fraction if self.early_stopping else 0
+        recipe = own(self.method, data.name, len(data.classes), shape, validation=held_out, steps=_steps(self.steps))
+        if self.early_stopping:
+            every = max(1, recipe.steps // EVALUATIONS)
+            recipe = replace(recipe, evaluation=EvaluationPlan(every, rule="best_validation", patience=self.patience))
+        factory = None
+        if not isinstance(self.network, str):
+            factory, recipe = self.network, replace(recipe, network=Network("own"))
+        elif self.network != "auto":
+            recipe = replace(recipe, network=Network(_known(self.network, NETWORKS, "network")))
+        if self.preprocessing != "auto":
+            kind = PREPROCESSING[_known(self.preprocessing, PREPROCESSING, "preprocessing")]
+            recipe = replace(recipe, preprocessing=kind())
+        if self.augmentation != "auto":
+            recipe = replace(recipe, augmentation=self.augmentation or Augmentation())
+        given = {} if self.learning_rate is None else {"optimizer.lr": self.learning_rate}
+        settings = given | dict(self.settings or {})
+        return (override(recipe, settings) if settings else recipe), factory
+
+
+def _data(rows: np.ndarray, y: Any, extra: np.ndarray | None) -> tuple[Dataset, np.ndarray]:
+    """The data set of rows and labels, and the classes as the user writes them."""
+    labels = _labels(y, len(rows))
+    numbers, _, names = encode(labels)
+    return Dataset("arrays", rows, numbers, names, x_extra=extra), _classes(labels, names)
+
+
+def _labels(y: Any, rows: int) -> np.ndarray:
+    """One label a row, in NumPy; refuses what cannot be classes, in scikit-learn's words where it has some."""
+    if y is None:
+        raise ValueError("fit requires y to be passed, but the target y is None; unlabeled rows have y = -1")
+    if getattr(y, "dtype", None) is not None and type(y.dtype).__module__.startswith("pandas"):
+        y = np.asarray(y, dtype=object)
+    labels = column_or_1d(y, dtype=getattr(y, "dtype", None) or _kind(y), warn=True)
+    if len(labels) != rows:
+        raise ValueError(f"X has {rows} rows and y has {len(labels)} labels: Found input variables with inconsistent "
+                         "numbers of samples")  # fmt: skip
+    if labels.dtype.kind == "f":
+        if np.isinf(labels).any():
+            raise ValueError("Input y contains infinity or a value too large for dtype('float64').")
+        check_classification_targets(labels[~np.isnan(labels)])
+    return labels
+
+
+def _kind(y: Any) -> Any:
+    """Lists with gaps stay as they are; other lists become what NumPy makes of them."""
+    return object if isinstance(y, list | tuple) and any(label is None for label in y) else None
+
+
+def _classes(labels: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """The class names in the type of the labels."""
+    if labels.dtype.kind == "b":
+        return np.array([name == "True" for name in names])
+    if labels.dtype.kind in "iuf":
+        return np.array([int(name) for name in names]).astype(labels.dtype)
+    whole = all(isinstance(label, int | float | np.number | None) for label in labels.tolist())
+    return np.array([int(name) for name in names]) if whole else np.array(names, dtype=_text(labels))
+
+
+def _text(labels: np.ndarray) -> Any:
+    return object if labels.dtype.kind == "O" else None
+
+
+def _images(x: np.ndarray, scale: float) -> np.ndarray:
+    """uint8 [N, H, W, C] of images in 0..255, or in 0..1 where the scale is 255; other floats are rounded."""
+    high = 255 / scale
+    if x.ndim not in (3, 4) or x.dtype.kind not in "buif":
+        raise DataError(f"X: expected images [N, H, W] or [N, H, W, C], got {x.dtype} {list(x.shape)}")
+    if x.min() < 0 or x.max() > high:
+        raise DataError(f"X: image values must lie in 0..{high:g}, as in fit, got {x.min():g}..{x.max():g}")
+    return to_rows(x if x.dtype == np.uint8 else np.rint(x * scale).astype(np.uint8), "X")
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    """A seed for the run; None takes one from the operating system and leaves NumPy's global state alone."""
+    if random_state is None:
+        return secrets.randbits(31)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _steps(steps: int) -> int:
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise RecipeError(f"steps must be a whole number of at least 1, got {steps!r}")
+    return int(steps)
+
+
+def _known(name: str, registry: Mapping[str, object], what: str) -> str:
+    if name not in registry:
+        raise RecipeError(f"{what} must be auto or one of {', '.join(registry)}, got {name!r}")
+    return name
+
+
+def _compact(model: Model) -> Model:
+    """The model on its own tensors: while training, weights were parts of one vector, which pickle would repeat."""
+    for parameter in model.network.parameters():
+        parameter.data = parameter.data.clone()
+    return model
+
+
+def _pool(data: Dataset, most: int = 5000) -> np.ndarray:
+    """Some rows to look at, evenly spread."""
+    return data.x[:: max(1, len(data.x) // most)]
