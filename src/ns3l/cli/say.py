@@ -1,0 +1,57 @@
+"""What commands print: tables for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ns3l.errors import UserError
+from ns3l.report.collect import plain
+
+
+def as_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=1, ensure_ascii=False, default=_plain, allow_nan=False))
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be said in JSON")
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> None:
+    """A table for a terminal; where there is none, the same without a terminal's width in the way."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, title_justify="left")
+    for column in columns:
+        shown.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(plain(cell, 10_000)) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(shown)
+
+
+def note(message: str) -> None:
+    """A remark on standard error, so that standard output stays what was asked for."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A file, written whole or not at all."""
+    from ns3l.record import write_bytes
+
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent} to write {path.name} into")
+    write_bytes(path, text.encode("utf-8", errors="replace"))
+
+
+def per_cent(error: float | None) -> str:
+    """An error as people read it."""
+    return "–" if error is None else f"{error:.2f}"
