@@ -61,8 +61,8 @@ class Ray(Executor):
         return how.replicas or (MOST if self.gpus else 1)
 
     def abreast(self, tasks: int) -> int:
-        """As many as there are tasks: the cluster decides."""
-        return tasks
+        """All: the cluster decides. On this machine alone, as many as it has cores for."""
+        return tasks if self.address else min(tasks, max(1, (os.cpu_count() or 1) // self.cpus))
 
 
 def _ray() -> Any:

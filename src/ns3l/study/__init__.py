@@ -1,9 +1,10 @@
-"""Studies: methods x grid x seeds on one data set, planned, carried out, continued, searched."""
+"""Studies: methods x grid x seeds on one data set, planned, carried out, continued."""
 
 from ns3l.study.description import Cell, Study, study
 from ns3l.study.estimate import Estimate, measure
 from ns3l.study.execute import StudyResult, execute
 from ns3l.study.plan import Planned, StudyPlan, plan_of
+from ns3l.study.reproduce import reproduce, reproduction
 
 __all__ = [
     "Cell",
@@ -15,5 +16,7 @@ __all__ = [
     "execute",
     "measure",
     "plan_of",
+    "reproduce",
+    "reproduction",
     "study",
 ]

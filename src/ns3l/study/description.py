@@ -141,18 +141,31 @@ def study(
     reference = refer(data, root, **options)
     if isinstance(methods, Mapping):
         rows = {label: _scaled(row, labels, schedule) for label, row in methods.items()}
-        rows = _baselines(rows, _stripped) if baseline else rows
+        rows = with_baselines(rows, _stripped) if baseline else rows
     else:
         makes = partial(made, data=reference, labels=labels, schedule=schedule)
         rows = {name: makes(name, protocol=protocol) for name in methods}
-        rows = _baselines(rows, lambda peer: _supervised(peer, makes)) if baseline else rows
+        rows = with_baselines(rows, lambda peer: supervised(peer, makes)) if baseline else rows
+    return assembled(rows, reference, grid, seeds, out, settings)
+
+
+def assembled(
+    rows: Mapping[str, Recipe],
+    data: DataReference,
+    grid: Mapping[str, Sequence[Any]] | None,
+    seeds: int | Iterable[int],
+    out: str | os.PathLike[str],
+    settings: Mapping[str, Any] | None = None,
+) -> Study:
+    """A study of these rows, with settings overridden in every row that has them."""
+    rows = dict(rows)
     for path, value in (settings or {}).items():
         concerned = [label for label, row in rows.items() if _concerns(path, row, rows)]
         rows |= {label: override(rows[label], {path: value}) for label in concerned}
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     varied = {path: tuple(values) for path, values in (grid or {}).items()}
     folder = Path(out).absolute()
-    return Study(folder.name, reference, rows, folder, varied, chosen)
+    return Study(folder.name, data, rows, folder, varied, chosen)
 
 
 def made(
@@ -175,7 +188,7 @@ def _scaled(row: Recipe, labels: int | float | None, schedule: float) -> Recipe:
     return row.scaled(schedule)
 
 
-def _baselines(rows: dict[str, Recipe], make: Callable[[Recipe], Recipe]) -> dict[str, Recipe]:
+def with_baselines(rows: dict[str, Recipe], make: Callable[[Recipe], Recipe]) -> dict[str, Recipe]:
     """The rows, led by a supervised one for each protocol that has none: made for the row with the most steps."""
     there = {row.protocol for row in rows.values() if row.method == "supervised"}
     added: dict[str, Recipe] = {}
@@ -186,7 +199,7 @@ def _baselines(rows: dict[str, Recipe], make: Callable[[Recipe], Recipe]) -> dic
     return added | rows
 
 
-def _supervised(peer: Recipe, makes: Callable[..., Recipe]) -> Recipe:
+def supervised(peer: Recipe, makes: Callable[..., Recipe]) -> Recipe:
     """Supervised learning as the peer's protocol has it, else the peer without everything for unlabeled examples."""
     for protocol in PROTOCOLS:
         try:

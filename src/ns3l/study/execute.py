@@ -61,8 +61,11 @@ def execute(
     lock = _lock(study)
     try:
         remove_temporaries(study.root)
-        _describe(study, study.data.load(), executor)
+        data = study.data.load()
+        _describe(study, data, executor)
         plan = plan_of(study, executor, how)
+        if data.x_test is None and not all(row.split.validation for row in study.rows.values()):
+            tell(f"{data.name} has no test part: set split.validation, or no errors will be known")
         tell(f"{study.name}: {sum(run.status == 'complete' for run in plan.runs)} of {len(plan.runs)} runs complete")
         ended = _carry_out(plan, executor, how, tell)
     finally:
