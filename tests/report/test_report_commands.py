@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 from tests.report.stored import evaluation, result, write
 
+from ns3l.batch import BatchSize
 from ns3l.negatives import Threshold
+from ns3l.optimize import SGD
+from ns3l.preprocess import Identity
 from ns3l.recipe import Weighted
-from ns3l.recipes import recipe
+from ns3l.recipes import override, recipe
 from ns3l.report import report
+from ns3l.schedule import LinearRamp
 
-DIGITS = recipe("ns3l", "digits")
+DIGITS = recipe("ns3l", "digits", 30)
 ERRORS = {"last": 9.5, "best_validation": 9.0, "median_20": 9.2}
 
 
@@ -38,7 +42,7 @@ def settings(words: list[str]) -> dict[str, str]:
 
 def test_a_default_recipe_needs_no_settings(tmp_path):
     stored(tmp_path / "seed-0", DIGITS)
-    assert commands(tmp_path) == [shlex.split("ns3l train digits --labels 30 --method ns3l --seed 0")]
+    assert commands(tmp_path) == [shlex.split("ns3l train digits --labels 30 --method ns3l --protocol own --seed 0")]
 
 
 def test_every_difference_from_the_default_is_set_to_the_last_digit(tmp_path):
@@ -54,16 +58,36 @@ def test_every_difference_from_the_default_is_set_to_the_last_digit(tmp_path):
     )
     stored(tmp_path / "seed-0", changed)
     told = settings(commands(tmp_path)[0])
-    assert told["ns3l.weight"] == "0.1234567891"
+    assert json.loads(told["ns3l.weight"])["value"] == 0.1234567891
     assert float(told["ns3l.negatives.threshold"]) == 1 / 30
     assert (told["steps"], told["evaluation.every"], told["split.validation"]) == ("40", "7", "100")
     assert told["optimizer.lr"] == "0.00123456789"
     assert not {"method", "data", "split.labels"} & told.keys()
 
+    assert same(override(recipe("ns3l", "digits", 30), told), changed)
+
+
+def same(one, other) -> bool:
+    """Whether recipes are the same but for where their numbers come from and what the command says by other words."""
+    plain, expected = (replace(r, sources={}, split=replace(r.split, labels=30)) for r in (one, other))
+    same_terms = all(entry.term == other.terms[name].term for name, entry in one.terms.items())
+    weights = [[r.objective().weights_at(step) for step in (0, 5, 9)] for r in (one, other)]
+    return same_terms and weights[0] == weights[1] and replace(plain, terms=expected.terms) == expected
+
+
+@pytest.mark.parametrize("method", ["supervised", "vat+ns3l", "mixmatch+ns3l"])
+def test_what_is_set_leads_back_to_the_recipe_on_ones_own_data(tmp_path, method):
+    made = recipe(method, "flowers", 30, classes=3, shape=(4,))
+    lr = LinearRamp(0.01, 10)
+    changed = replace(
+        made, steps=13, batch=BatchSize(7, made.batch.unlabeled), optimizer=SGD(lr), preprocessing=Identity()
+    )
+    stored(tmp_path / "seed-0", changed)
+    (tmp_path / "seed-0" / "model.json").write_text(json.dumps({"shape": [4], "classes": ["a", "b", "c"]}))
+    assert same(override(made, settings(commands(tmp_path)[0])), changed)
+
 
 def test_a_schedule_in_place_of_a_number_is_set_whole(tmp_path):
-    from ns3l.schedule import LinearRamp
-
     entry = replace(DIGITS.terms["ns3l"], weight=LinearRamp(2.0, 10))
     stored(tmp_path / "seed-0", replace(DIGITS, terms=DIGITS.terms | {"ns3l": entry}))
     weight = json.loads(settings(commands(tmp_path)[0])["ns3l.weight"])

@@ -10,7 +10,8 @@ from typing import Any
 from ns3l.report.collect import Run, spoken_path
 from ns3l.report.group import Group, spoken
 
-_BY_OTHER_WORDS = ("method", "data", "classes", "schedule", "sources")
+PROTOCOLS = ("A", "B", "own")
+_BY_OTHER_WORDS = ("method", "data", "classes", "protocol", "schedule", "sources")
 
 
 def command(run: Run, group: Group) -> str:
@@ -19,6 +20,7 @@ def command(run: Run, group: Group) -> str:
     if run.labels is not None:
         words += ["--labels", repr(run.labels)]
     words += [f"--method={run.method}"] if run.method.startswith("-") else ["--method", run.method]
+    words += ["--protocol", run.protocol] if run.protocol in PROTOCOLS else []
     words += ["--seed", str(run.seed)] if run.seed is not None else []
     words += ["--schedule", repr(run.schedule)] if run.schedule != 1 else []
     return shlex.join(words + [word for setting in _settings(run, group) for word in ("--set", setting)])
@@ -26,7 +28,9 @@ def command(run: Run, group: Group) -> str:
 
 def _settings(run: Run, group: Group) -> list[str]:
     """What `--set` must say: all that differs from the default recipe, or the grid point where there is no default."""
-    default = _default(run.method, run.data, int(run.recipe.get("classes") or 0), run.shape, run.schedule)
+    classes = run.recipe.get("classes")
+    classes = classes if isinstance(classes, int) else None
+    default = _default(run.method, run.data, run.labels, classes, run.shape, run.schedule, run.protocol)
     if default is None:
         return [f"{path}={spoken(value)}" for path, value in group.grid]
     own = {name: value for name, value in run.recipe.items() if name not in _BY_OTHER_WORDS}
@@ -36,7 +40,13 @@ def _settings(run: Run, group: Group) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _default(
-    method: str, data: str, classes: int, shape: tuple[int, ...] | None, schedule: float
+    method: str,
+    data: str,
+    labels: int | float | None,
+    classes: int | None,
+    shape: tuple[int, ...] | None,
+    schedule: float,
+    protocol: str,
 ) -> dict[str, Any] | None:
     """The recipe that the command starts from, as JSON values; None where the library has none for this run."""
     from ns3l.recipes import recipe
@@ -44,7 +54,9 @@ def _default(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return json.loads(json.dumps(recipe(method, data, classes, shape).scaled(schedule).to_dict()))
+            known = protocol if protocol in PROTOCOLS else None
+            made = recipe(method, data, labels, classes, shape, schedule, known)
+        return json.loads(json.dumps(made.to_dict()))
     except (TypeError, ValueError):
         return None
 
@@ -56,7 +68,8 @@ def _differing(default: Any, own: Any, path: tuple[str, ...]) -> Iterator[tuple[
         for name, value in own.items():
             yield from _differing(default[name], value, (*path, name))
     elif default != own or isinstance(default, bool) != isinstance(own, bool):
-        yield path, own
+        bare = isinstance(default, Mapping) and "value" in default and not isinstance(own, Mapping)
+        yield path, {"kind": "constant", "value": own} if bare else own  # a bare number would be the schedule's value
 
 
 def _exactly(value: Any) -> str:
