@@ -51,7 +51,9 @@ class Affine(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Network input of stored rows."""
-        return _channels_first((_checked(x, self.shape).to(self.mean.dtype) - self.mean) / self.scale)
+        rows = _channels_first(_checked(x, self.shape)).to(self.mean.dtype)
+        size = (-1, 1, 1) if rows.ndim == 4 else (-1,)
+        return (rows - self.mean.view(size)) / self.scale.view(size)
 
 
 class Whiten(nn.Module):

@@ -23,7 +23,7 @@ class Noise(Step):
 
     def __call__(self, x: Tensor, draw: Draw) -> Tensor:
         """See `Step`."""
-        return x + (self.std * draw.noise(x.shape)).to(x.dtype)
+        return torch.add(x, draw.noise(x.shape).to(x.dtype), alpha=self.std)
 
 
 @dataclass(frozen=True)
