@@ -3,7 +3,7 @@
 import difflib
 import types
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -72,13 +72,22 @@ def _structure_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
         return None
     wanted = isinstance(value, Mapping)
     by_form = [k for k in kinds if k is not type(None) and wanted == (k in _registries() or is_dataclass(k))]
-    for kind in by_form[:-1]:
+    if len(by_form) == 1 and wanted:
+        return structure(value, by_form[0], path)
+    for kind in by_form:
         try:
             return structure(value, kind, path)
         except RecipeError:
             continue
-    _expect(bool(by_form), path, " or ".join(getattr(k, "__name__", str(k)) for k in kinds), value)
-    return structure(value, by_form[-1], path)
+    raise RecipeError(f"{path} must be {' or '.join(dict.fromkeys(map(_said, kinds)))}, got {value!r}")
+
+
+def _said(kind: Any) -> str:
+    """A kind in words."""
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "null"}
+    return "a list" if get_origin(kind) in (tuple, list) else words.get(kind, "a mapping")
 
 
 def _structure_kind(value: Any, kind: type, path: str) -> Any:
@@ -91,16 +100,20 @@ def _structure_kind(value: Any, kind: type, path: str) -> Any:
 
 def _structure_fields(value: Any, kind: type, path: str) -> Any:
     _expect(isinstance(value, Mapping), path, "a mapping", value)
-    names = [f.name for f in fields(kind) if f.init]
+    held = [f for f in fields(kind) if f.init]
+    names = [f.name for f in held]
     for name in value:
         if name not in names:
             near = difflib.get_close_matches(str(name), names, 1)
             advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"
             raise RecipeError(f"{path} has no setting {name!r}; {advice}")
+    lacking = [f.name for f in held if f.name not in value and f.default is f.default_factory is MISSING]
+    if lacking:
+        raise RecipeError(f"{path} lacks {', '.join(lacking)}")
     hints = get_type_hints(kind)
-    held = {name: structure(item, hints[name], f"{path}.{name}") for name, item in value.items()}
+    settings = {name: structure(item, hints[name], f"{path}.{name}") for name, item in value.items()}
     try:
-        return kind(**held)
+        return kind(**settings)
     except RecipeError:
         raise
     except (TypeError, ValueError) as problem:
@@ -121,8 +134,7 @@ def _structure_scalar(value: Any, kind: Any, path: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     fits = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
-    said = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    _expect(fits, path, said.get(kind, kind), value)
+    _expect(fits, path, _said(kind), value)
     return value
 
 

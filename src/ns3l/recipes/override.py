@@ -132,11 +132,15 @@ def _value(path: str, value: Any, now: Any) -> Any:
     value = _plain(path, value)
     if not isinstance(now, dict):
         return value
-    if "kind" in now and isinstance(value, str):
-        return {"kind": value}
-    if "kind" in now and "value" in now and isinstance(value, int | float) and not isinstance(value, bool):
-        return now | {"value": value}
-    return {"name": value} if "options" in now and isinstance(value, str) else value
+    for name in ("kind", "name"):
+        if name in now and isinstance(value, str):
+            return now if now[name] == value else {name: value}
+    scheduled = "kind" in now and "value" in now
+    return now | {"value": value} if scheduled and _is_number(value) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _read(value: Any) -> Any:
