@@ -70,9 +70,8 @@ def structure(value: Any, kind: Any, path: str) -> Any:
 def _structure_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
     if value is None and type(None) in kinds:
         return None
-    wanted = isinstance(value, Mapping)
-    by_form = [k for k in kinds if k is not type(None) and wanted == (k in _registries() or is_dataclass(k))]
-    if len(by_form) == 1 and wanted:
+    by_form = [k for k in kinds if k is not type(None) and isinstance(value, Mapping) == _is_mapping(k)]
+    if len(by_form) == 1 and (_is_mapping(by_form[0]) or get_origin(by_form[0])):
         return structure(value, by_form[0], path)
     for kind in by_form:
         try:
@@ -80,6 +79,10 @@ def _structure_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
         except RecipeError:
             continue
     raise RecipeError(f"{path} must be {' or '.join(dict.fromkeys(map(_said, kinds)))}, got {value!r}")
+
+
+def _is_mapping(kind: Any) -> bool:
+    return kind in _registries() or is_dataclass(kind) or get_origin(kind) is dict
 
 
 def _said(kind: Any) -> str:
