@@ -14,7 +14,7 @@ from ns3l.errors import InUseError, RecipeError, RunError, UserError
 from ns3l.executors.task import Assignment, reason_of, record_failure
 from ns3l.recipe import Recipe
 from ns3l.recipes import override
-from ns3l.record import differences, read_json, write_json
+from ns3l.record import Interruption, differences, read_json, write_json
 from ns3l.record.files import plain, writing
 from ns3l.record.lock import FolderLock, holder
 from ns3l.shared import How, Plan
@@ -183,11 +183,8 @@ def _describe(root: Path, recipe: Recipe, data: Dataset, space: Space, seeds: Se
         return
     stored = read_json(path)
     if found := differences({name: stored.get(name) for name in what}, plain(what)):
-        raise RunError(
-            f"{root} holds another search:\n  "
-            + "\n  ".join(found[:10])
-            + "\nGive another folder; nothing was changed."
-        )
+        told = "\n  ".join(found[:10])
+        raise RunError(f"{root} holds another search:\n  {told}\nGive another folder; nothing was changed.")
 
 
 @dataclass(frozen=True)
@@ -207,8 +204,11 @@ class _Search:
         """Trials up to this number; the one that was interrupted is taken up."""
         optuna = _optuna()
         storage = self._storage(optuna)
-        while (trial := self._next(optuna, storage, trials)) is not None:
-            self._try(optuna, storage, trial)
+        with Interruption() as stop:
+            while (trial := self._next(optuna, storage, trials)) is not None:
+                if stop.requested:
+                    raise Stopped(128 + stop.requested)
+                self._try(optuna, storage, trial)
         return SearchResult(tuple(self._tried(trial) for trial in storage.trials), self.recipe)
 
     def _storage(self, optuna: Any) -> "Storage":
@@ -217,7 +217,7 @@ class _Search:
             storage=f"sqlite:///{self.root / 'trials.sqlite'}",
             study_name="search",
             direction="minimize",
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=self.recipe.steps // 4),
             load_if_exists=True,
         )
 
@@ -256,7 +256,7 @@ class _Search:
         except optuna.TrialPruned as reason:
             storage.tell(trial, state=states.PRUNED)
             self.tell(f"trial {trial.number}: {reason} with {values}")
-        except (UserError, RuntimeError, ArithmeticError) as problem:
+        except Exception as problem:
             storage.tell(trial, state=states.FAIL)
             self.tell(f"trial {trial.number}: failed with {values}: {reason_of(problem)}")
 
