@@ -32,7 +32,6 @@ HEAVY = {
     "rich",
     "jinja2",
     "pooch",
-    "cattrs",
     "ray",
     "onnx",
     "optuna",
