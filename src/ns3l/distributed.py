@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ns3l.errors import RunError
+
+PATIENCE = timedelta(minutes=10)
+"""How long a process waits for the others before it takes one for lost; one that died is noticed at once."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def job() -> Iterator[Job]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
     try:
         yield Job(dist.get_rank(), world)
     finally:

@@ -26,7 +26,7 @@ _UNIT = 26  # tables hold numbers in units of 2^-26
 _CELLS = 2048  # cells of a table, one more entry than that
 _LEVELS = 8192  # of coarse noise
 _AHEAD = 16  # steps whose small draws are made at once on a CPU
-_SMALL = 256  # blocks of four words
+_SMALL = 1024  # blocks of four words
 
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -79,9 +79,9 @@ def host_words(seed: int, stream: int, step: int, blocks: int, steps: int = 1) -
     return words
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _words_ahead(seed: int, stream: int, first: int, blocks: int) -> np.ndarray:
-    return host_words(seed, stream, first, blocks, _AHEAD)
+    return host_words(seed, stream, first, blocks, _AHEAD).astype(np.uint32)
 
 
 def _bits_on_host(seed: int, stream: int, step: int, count: int) -> Tensor:
@@ -244,7 +244,7 @@ class Draw:
         bits = self.bits((rows, (each + 1) // 2))
         table = _integers("noise", 0.0, torch.device(self.device))
         level = torch.cat((bits >> 19, (bits >> 3) & (_LEVELS - 1)), 1)[:, :each]
-        return (table[level].float() * 2.0**-_UNIT).reshape(tuple(shape))
+        return (table.float() * 2.0**-_UNIT)[level].reshape(tuple(shape))
 
     def beta(self, alpha: float, shape: int | Sequence[int]) -> Tensor:
         """Beta(alpha, alpha) float32 by a tabulated quantile function: no rejection, no loop."""

@@ -1,17 +1,18 @@
 """How a step runs: one replica or many, eager, compiled, or all of it in one captured CUDA graph."""
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+import torch.utils.deterministic as _guards
 from torch import Tensor, nn
 
 from ns3l.batch import Source
 from ns3l.distributed import Job
 from ns3l.draw import Draw
 from ns3l.networks import Average
-from ns3l.objective import Losses
 from ns3l.optimize import Flat
 from ns3l.recipe import Execution, Recipe
 
@@ -25,7 +26,10 @@ class Fault:
 
 
 class Replica:
-    """One run on a device: everything that a step changes, and the step. Nothing in the step asks the host."""
+    """One run on a device: everything that a step changes, and the step. Nothing in the step asks the host.
+
+    Eagerly on a CPU, where asking costs nothing, seed and step are plain numbers and nothing is copied in vain.
+    """
 
     def __init__(self, recipe: Recipe, source: Source, network: nn.Module, seed: int, device: torch.device, job: Job):
         self.recipe, self.source, self.job = recipe, source, job
@@ -34,6 +38,7 @@ class Replica:
         if recipe.execution.channels_last:
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.student = network.to(device).train()
+        self.buffers = list(self.student.buffers())
         average = recipe.average
         self.average = None if average is None else Average(self.student, average.decay, average.buffers)
         self.flat = Flat(self.student)
@@ -42,8 +47,35 @@ class Replica:
         self.seed = torch.tensor(seed, device=device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.fault = torch.full((2,), -1, dtype=torch.int64, device=device)
-        self.sums = torch.zeros(len(self.objective.terms) + 1, dtype=torch.float64, device=device)
-        self.update = self.optimizer.update
+        self.sums = torch.zeros(len(self.objective.terms) + 2, dtype=torch.float64, device=device)  # the last: steps
+        self.ones = torch.ones(1, dtype=torch.float64, device=device)
+        self.rests = torch.zeros((), dtype=torch.bool, device=device)
+        self.resting = False
+        self.asks = device.type == "cpu"
+        self.plainly()
+
+    def plainly(self) -> None:
+        """Run every part of the step as it is written."""
+        self.networks: tuple[nn.Module, nn.Module | None] = (
+            self.student,
+            None if self.average is None else self.average.network,
+        )
+        self.batch, self.take, self.losses_of = self.source.batch, self._take, self.objective.losses
+        self.source.augment = self.recipe.augmentation
+
+    def compiled(self, style: str) -> None:
+        """Run the parts of the step compiled; evaluation stays eager."""
+        self.asks = False  # a number that changes would be compiled anew in every step
+        student, teacher = self.networks
+        self.networks = _compiled(student, style), None if teacher is None else _compiled(teacher, style)
+        self.source.augment = torch.compile(self.recipe.augmentation, mode=style)
+        self.batch, self.take = torch.compile(self.source.batch, mode=style), torch.compile(self._take, mode=style)
+        self.losses_of = torch.compile(self.objective.losses, mode=style)
+
+    def rest(self) -> None:
+        """Stay as it is from now on, while replicas beside it go on."""
+        self.rests.fill_(True)
+        self.resting = True
 
     @property
     def precision(self) -> torch.dtype | None:
@@ -52,57 +84,67 @@ class Replica:
 
     def draw(self) -> Draw:
         """The randomness of the coming step."""
-        return Draw(self.seed, self.count, self.device, shard=(self.job.rank, self.job.world))
+        seed, count = (int(self.seed), int(self.count)) if self.asks else (self.seed, self.count)
+        return Draw(seed, count, self.device, shard=(self.job.rank, self.job.world))
 
     def step(self) -> None:
         """Draw, objective, backward, step, average: all on the device."""
         draw = self.draw()
-        statistics = [b.clone() for b in self.student.buffers()]
-        average = None if self.average is None else self.average.network
+        statistics = [b.clone() for b in self.buffers]
         try:
-            losses = self.objective(self.student, self.source.batch(draw), draw, average, self.precision)
-            gradient = self.flat.gradient(losses.total)
+            student, teacher = self.networks
+            fwd = self.objective.forward(student, self.batch(draw), draw, teacher, self.precision)
+            losses = self.losses_of(fwd)
+            gradient = self.job.mean(self.flat.gradient(losses.total))
             with torch.no_grad():
-                self._apply(losses, gradient, statistics)
+                numbers = torch.stack([part.double() for part in (losses.total, *losses.parts.values())])
+                self.take(gradient, self.job.mean(numbers), statistics, draw.step)
         except BaseException:  # a lost process, say: leave the state as before this step
             self._put_back(statistics)
             raise
 
     @torch.no_grad()
     def _put_back(self, statistics: list[Tensor]) -> None:
-        for buffer, before in zip(self.student.buffers(), statistics, strict=True):
+        for buffer, before in zip(self.buffers, statistics, strict=True):
             buffer.copy_(before)
 
     def diagnose(self) -> dict[str, dict[str, float]]:
         """What the terms tell of themselves on the coming batch; nothing moves; asks the host."""
         draw = self.draw()
-        statistics = [b.clone() for b in self.student.buffers()]
-        average = None if self.average is None else self.average.network
-        fwd = self.objective.forward(self.student, self.source.batch(draw), draw, average, self.precision)
-        self._put_back(statistics)
+        statistics = [b.clone() for b in self.buffers]
+        teacher = None if self.average is None else self.average.network
+        try:
+            fwd = self.objective.forward(self.student, self.source.batch(draw), draw, teacher, self.precision)
+        finally:
+            self._put_back(statistics)
         told = self.objective.diagnose(fwd)
         return {name: {key: float(v) for key, v in numbers.items()} for name, numbers in told.items()}
 
-    def _apply(self, losses: Losses, gradient: Tensor, statistics: list[Tensor]) -> None:
+    def _take(self, gradient: Tensor, numbers: Tensor, statistics: list[Tensor], step: int | Tensor) -> None:
         """Take the step, unless some number is not finite: then stay for good as before it."""
-        parts = torch.stack([part.detach().double() for part in losses.parts.values()])
-        shared = self.job.mean(torch.cat([gradient, (~parts.isfinite()).to(gradient.dtype)]))
-        gradient, strange = shared.split([len(gradient), len(parts)])
-        weights, moments = self.update(self.flat.vector, gradient, self.moments, self.count, self.decayed)
-        faults = torch.cat([strange > 0, ~torch.stack([gradient.sum(), weights.sum()]).isfinite()])
-        fine = ~faults.any() & (self.fault[0] < 0)
-        news = torch.stack([self.count, faults.int().argmax()])
-        self.fault.copy_(torch.where(faults.any() & (self.fault[0] < 0), news, self.fault))
-        self.flat.vector.copy_(torch.where(fine, weights, self.flat.vector))
-        for name, value in moments.items():
-            self.moments[name].copy_(torch.where(fine, value, self.moments[name]))
-        for buffer, before in zip(self.student.buffers(), statistics, strict=True):
-            buffer.copy_(torch.where(fine, buffer, before))
+        weights, moments = self.optimizer.update(self.flat.vector, gradient, self.moments, step, self.decayed)
+        ends = torch.stack([gradient.sum(), weights.sum()]).double()
+        faults = ~torch.cat([numbers[1:], ends]).isfinite()
+        running = (self.fault[0] < 0) & ~self.rests
+        fine = running & ~faults.any()
+        self._settle(running & ~fine, [(self.fault, torch.stack([self.count, faults.int().argmax()]))])
+        self._settle(~fine, zip(self.buffers, statistics, strict=True))
+        sums = self.sums + torch.cat([numbers, self.ones])
+        kept = [(self.moments[name], value) for name, value in moments.items()]
+        self._settle(fine, [(self.flat.vector, weights), (self.sums, sums), *kept])
         if self.average is not None:
-            self.average.update(self.student)
-        totals = torch.cat([losses.total.detach().double().reshape(1), parts])
-        self.sums += torch.where(fine, totals, torch.zeros_like(totals))
+            share = float(fine) * (1 - self.average.decay) if self.asks else fine * (1 - self.average.decay)
+            self.average.update(self.student, share)
         self.count += fine
+
+    def _settle(self, when: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Put new values in the place of old ones when a flag on the device is set."""
+        if not self.asks:
+            for old, new in pairs:
+                old.copy_(torch.where(when, new, old))
+        elif when:
+            for old, new in pairs:
+                old.copy_(new)
 
     def found_fault(self) -> Fault | None:
         """What the latch holds; asks the host."""
@@ -126,13 +168,15 @@ class Replica:
 
     def losses(self) -> dict[str, float]:
         """Mean total and parts since the last call; asks the host."""
-        count = max(1, int(self.count) - self._counted)
-        self._counted = int(self.count)
-        means = (self.sums / count).tolist()
+        *sums, steps = self.sums.tolist()
         self.sums.zero_()
+        means = [number / max(1.0, steps) for number in sums]
         return dict(zip(["total", *self.objective.terms], means, strict=True))
 
-    _counted = 0
+
+def _compiled(network: nn.Module, style: str) -> nn.Module:
+    made: nn.Module = torch.compile(network, mode=style)  # type: ignore[assignment]
+    return made
 
 
 @contextmanager
@@ -143,8 +187,13 @@ def settings(execution: Execution, device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.benchmark,
         torch.backends.cudnn.deterministic,
         torch.get_float32_matmul_precision(),
+        _guards.fill_uninitialized_memory,  # type: ignore[attr-defined]
     )
+    if device.type == "cuda" and execution.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first matrix product runs
     try:
+        # filling fresh memory is a guard against bugs that halves the speed
+        _guards.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.use_deterministic_algorithms(execution.deterministic)
         torch.backends.cudnn.benchmark = not execution.deterministic
         torch.backends.cudnn.deterministic = execution.deterministic
@@ -155,6 +204,7 @@ def settings(execution: Execution, device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0])
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before[1:3]
         torch.set_float32_matmul_precision(before[3])
+        _guards.fill_uninitialized_memory = before[4]  # type: ignore[attr-defined]
 
 
 class Engine:
@@ -177,14 +227,16 @@ class Engine:
 
     def _eager(self) -> None:
         for replica in self.replicas:
-            replica.step()
+            if not replica.resting:
+                replica.step()
 
     def _prepare(self, execution: Execution) -> None:
         """Compile and capture; where that fails, say why in a line and run eagerly."""
         kept = [{name: value.clone() for name, value in replica.state().items()} for replica in self.replicas]
         try:
-            if (self.mode in ("compiled", "captured") and self.device.type == "cuda") or execution.mode == "compiled":
-                self._compile(execution)
+            style = "max-autotune-no-cudagraphs" if execution.autotune else "default"
+            for replica in self.replicas:
+                replica.compiled(style)
             for replica in self.replicas:
                 replica.source.store.stage(int(replica.count))
             if self.mode == "captured":
@@ -195,25 +247,12 @@ class Engine:
             raise
         except Exception as problem:  # whatever a compiler or a user's network may raise
             self.mode, self.reason = "eager", f"{self.mode} failed: {str(problem).strip().splitlines()[0][:200]}"
-            self._uncompile()
             self._replay = self._eager
+            for replica in self.replicas:
+                replica.asks = self.device.type == "cpu"
+                replica.plainly()
         for replica, state in zip(self.replicas, kept, strict=True):
             replica.load(state)
-
-    def _compile(self, execution: Execution) -> None:
-        style = "max-autotune-no-cudagraphs" if execution.autotune else "default"
-        for replica in self.replicas:
-            replica.student.compile(mode=style)
-            if replica.average is not None:
-                replica.average.network.compile(mode=style)
-            replica.update = torch.compile(replica.optimizer.update, mode=style)
-
-    def _uncompile(self) -> None:
-        for replica in self.replicas:
-            for network in (replica.student, replica.average.network if replica.average else None):
-                if network is not None:
-                    network._compiled_call_impl = None
-            replica.update = replica.optimizer.update
 
 
 def _choose(mode: str, device: torch.device) -> tuple[str, str]:
@@ -234,7 +273,7 @@ def _captured(replicas: Sequence[Replica]) -> Callable[[], None]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     branches = [torch.cuda.Stream() for _ in replicas]
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # a thread may be staging rows
         main = torch.cuda.current_stream()
         for branch in branches:
             branch.wait_stream(main)

@@ -211,8 +211,11 @@ class Average:
         self.network = copy.deepcopy(network).requires_grad_(False)
 
     @torch.no_grad()
-    def update(self, network: nn.Module) -> None:
-        """Move the average a step towards `network`: average <- decay average + (1 - decay) weights."""
+    def update(self, network: nn.Module, share: float | Tensor | None = None) -> None:
+        """Move the average a step towards `network`: average <- decay average + (1 - decay) weights.
+
+        `share` takes the place of 1 - decay; 0, of a number or of a 0-d tensor, leaves the weights as they are.
+        """
         averaged: list[Tensor] = list(self.network.parameters())
         current: list[Tensor] = list(network.parameters())
         copied: list[Tensor] = []
@@ -224,7 +227,11 @@ class Average:
             else:
                 copied.append(mine)
                 source.append(theirs)
-        if averaged:
-            torch._foreach_lerp_(averaged, current, 1 - self.decay)
+        if averaged and isinstance(share, Tensor):
+            moves = torch._foreach_sub(current, averaged)
+            torch._foreach_mul_(moves, share)
+            torch._foreach_add_(averaged, moves)
+        elif averaged:
+            torch._foreach_lerp_(averaged, current, 1 - self.decay if share is None else float(share))
         if copied:
             torch._foreach_copy_(copied, source)

@@ -192,9 +192,12 @@ class Objective:
         precision: torch.dtype | None = None,
     ) -> Losses:
         """The losses of one step, with gradient to the student; `draw` is bound to seed and step."""
-        fwd = self.forward(student, batch, draw, average, precision)
+        return self.losses(self.forward(student, batch, draw, average, precision))
+
+    def losses(self, fwd: Forward) -> Losses:
+        """The terms of a forward pass and their weighted sum."""
         parts = {name: term(_own(fwd, name)) for name, term in self.terms.items()}
-        weights = {name: at(weight, draw.step) for name, weight in self.weights.items()}
+        weights = {name: at(weight, fwd.draw.step) for name, weight in self.weights.items()}
         total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         return Losses(total, parts, weights)
 

@@ -54,7 +54,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def update(
-        self, weights: Tensor, gradient: Tensor, moments: Moments, step: Tensor, decayed: Tensor
+        self, weights: Tensor, gradient: Tensor, moments: Moments, step: int | Tensor, decayed: Tensor
     ) -> tuple[Tensor, Moments]:
         """Weights and memory after step number `step` (from 0)."""
 
@@ -80,18 +80,20 @@ class Adam(Optimizer):
         return {"first": torch.zeros_like(weights), "second": torch.zeros_like(weights)}
 
     def update(
-        self, weights: Tensor, gradient: Tensor, moments: Moments, step: Tensor, decayed: Tensor
+        self, weights: Tensor, gradient: Tensor, moments: Moments, step: int | Tensor, decayed: Tensor
     ) -> tuple[Tensor, Moments]:
         """m̂ / (√v̂ + ε), after decay."""
         gradient, lr = clipped(gradient, self.clip), at(self.lr, step)
         first = torch.lerp(gradient, moments["first"], self.betas[0])
-        second = torch.lerp(gradient * gradient, moments["second"], self.betas[1])
-        count = (step + 1).double()
-        scale = (1 - self.betas[0] ** count).to(weights.dtype), (1 - self.betas[1] ** count).to(weights.dtype)
+        second = (moments["second"] * self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
+        count = (step + 1).double() if isinstance(step, Tensor) else step + 1
+        scale = [1 - beta**count for beta in self.betas]
         if self.weight_decay:
             weights = weights - lr * self.weight_decay * decayed * weights
-        move = (first / scale[0]) / ((second / scale[1]).sqrt() + self.eps)
-        return weights - lr * move, {"first": first, "second": second}
+        move = first / second.sqrt().mul_(scale[1] ** -0.5).add_(self.eps)
+        step_size = lr / scale[0]
+        move *= step_size.to(move.dtype) if isinstance(step_size, Tensor) else step_size
+        return weights - move, {"first": first, "second": second}
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class SGD(Optimizer):
         return {"velocity": torch.zeros_like(weights)}
 
     def update(
-        self, weights: Tensor, gradient: Tensor, moments: Moments, step: Tensor, decayed: Tensor
+        self, weights: Tensor, gradient: Tensor, moments: Moments, step: int | Tensor, decayed: Tensor
     ) -> tuple[Tensor, Moments]:
         """v ← m v + g; w ← w − lr v (Nesterov: g + m v)."""
         gradient = clipped(gradient, self.clip) + self.weight_decay * decayed * weights

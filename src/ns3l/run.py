@@ -67,6 +67,8 @@ def begin(plan: Plan, shared: Shared) -> Run:
     recipe, data, place = plan.recipe, shared.data, shared.place
     plan.split.check(data)
     recipe.augmentation.check(recipe.preprocessing, data.x.shape[1:])
+    if recipe.network.name == "mlp" and (recipe.batch.labeled + recipe.batch.unlabeled) < 2:
+        raise RecipeError("batch norm over features needs at least 2 rows a batch; give batch.labeled of 2 or more")
     if len(data.classes) != recipe.classes:
         raise RecipeError(f"the recipe is for {recipe.classes} classes, {data.name} has {len(data.classes)}")
     factory = shared.how.network or (lambda: recipe.network_for(data.x.shape[1:]))
@@ -114,13 +116,14 @@ def look(run: Run, step: int, place: int, progress: Progress, how: How) -> None:
     run.fault = run.replica.found_fault()
     if run.fault is not None:
         run.done = True
+        run.replica.rest()
         _fail(run, progress)
         return
     validation, test = _error(run, "validation"), _error(run, "test")
+    metrics = _metrics(run, step, validation, test)
     run.errors = run.errors.after(step, validation, test)
     if validation is not None and run.errors.best_step == step:
         run.best = {name: value.detach().clone() for name, value in run.network.state_dict().items()}
-    metrics = _metrics(run, step, validation, test)
     if run.folder is not None:
         run.folder.append(metrics)
     if run.events is not None:
@@ -129,6 +132,8 @@ def look(run: Run, step: int, place: int, progress: Progress, how: How) -> None:
     patience, best = run.plan.recipe.evaluation.patience, run.errors.best_step
     run.done = patience is not None and best is not None and step - best >= patience * run.plan.recipe.evaluation.every
     run.done = (how.watch is not None and how.watch(run.plan, metrics)) or run.done
+    if run.done:
+        run.replica.rest()
 
 
 def _fail(run: Run, progress: Progress) -> None:
@@ -144,7 +149,7 @@ def _fail(run: Run, progress: Progress) -> None:
 
 
 def _metrics(run: Run, step: int, validation: float | None, test: float | None) -> dict[str, Any]:
-    weights = run.replica.objective.weights_at(step)
+    weights, negatives = run.replica.objective.weights_at(step), run.replica.diagnose()
     told = {
         "step": step,
         "seconds": run.seconds,
@@ -154,7 +159,7 @@ def _metrics(run: Run, step: int, validation: float | None, test: float | None) 
         "test_error": test,
         "steps_per_second": _pace(run, step),
         "memory_mb": memory_used(run.replica.device),
-        "negatives": run.replica.diagnose(),
+        "negatives": negatives,
     }
     return {name: value for name, value in told.items() if value not in (None, {})}
 

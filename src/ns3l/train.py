@@ -1,7 +1,7 @@
 """Training: runs side by side on a device, from data and recipes to results. The loop itself is `_loop`."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,8 @@ LOOK = 20
 """Steps after which the host looks for a signal to stop."""
 MOST = 10
 """Replicas in one group at most: more gain nothing where it was measured."""
+LONG = 5000
+"""Steps from which on it is worth while to measure how many replicas side by side are fastest."""
 
 
 class Stopped(Exception):
@@ -35,7 +37,7 @@ class Stopped(Exception):
 
 def train(plans: Sequence[Plan], data: Dataset, how: How = How()) -> list[Trained]:
     """Train runs whose recipes have the same form, side by side as many as fit; complete ones are only read."""
-    with job() as place, settings(plans[0].recipe.execution, how.where()), Interruption() as stop:
+    with job() as place, Interruption() as stop:
         trained = {plan: complete(plan, how) for plan in plans}
         waiting = [plan for plan in plans if trained[plan] is None]
         shared = Shared(data, how, place)
@@ -46,11 +48,56 @@ def train(plans: Sequence[Plan], data: Dataset, how: How = How()) -> list[Traine
 
 
 def _groups(plans: list[Plan], shared: Shared) -> Iterable[list[Plan]]:
-    """Runs to train side by side: one at a time on a CPU; on a GPU as many of one form as memory allows."""
-    size = shared.how.replicas or (1 if shared.device.type != "cuda" or shared.place.world > 1 else MOST)
+    """Runs to train side by side: one at a time on a CPU; on a GPU as many of one form as is fastest."""
     for shape in dict.fromkeys(form(plan.recipe) for plan in plans):
         alike = [plan for plan in plans if form(plan.recipe) == shape]
+        size = shared.how.replicas or _size(alike, shared)
         yield from (alike[i : i + size] for i in range(0, len(alike), size))
+
+
+def _size(plans: list[Plan], shared: Shared) -> int:
+    """How many runs side by side: on a GPU measured where runs are long, else as many as are known to gain."""
+    if shared.device.type != "cuda" or shared.place.world > 1 or len(plans) == 1:
+        return 1
+    if plans[0].recipe.steps < LONG:
+        return MOST
+    free = torch.cuda.mem_get_info(shared.device)[0]
+    return fastest(lambda size: _probe(plans[:size], shared), len(plans), free)
+
+
+def fastest(probe: Callable[[int], tuple[float, float]], most: int, free: float) -> int:
+    """The group size of least time a run: larger ones are tried while they fit into memory and gain 3 per cent.
+
+    `probe` gives seconds and bytes of a step of so many runs.
+    """
+    best, each, least = 1, 0.0, float("inf")
+    for size in sorted({min(size, most) for size in (1, 2, 5, MOST)}):
+        if size * each > 0.9 * free:
+            break
+        try:
+            seconds, used = probe(size)
+        except torch.cuda.OutOfMemoryError:
+            break
+        if seconds / size > 0.97 * least:
+            break
+        best, each, least = size, used / size, seconds / size
+    return best
+
+
+def _probe(plans: list[Plan], shared: Shared) -> tuple[float, float]:
+    """Seconds and bytes of a step of these runs, measured; nothing is written."""
+    execution = plans[0].recipe.execution
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(shared.device)
+    with settings(execution, shared.device):
+        runs = [begin(replace(plan, path=None), shared) for plan in plans]
+        engine = Engine([run.replica for run in runs], execution)
+        engine.advance(0, 5)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        engine.advance(5, 20)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - began) / 20, torch.cuda.max_memory_allocated(shared.device)
 
 
 def form(recipe: Recipe) -> tuple[object, ...]:
@@ -62,9 +109,12 @@ def _group(plans: list[Plan], shared: Shared, stop: Interruption) -> list[Traine
     """Train runs side by side; where memory does not suffice, in halves."""
     runs: list[Run] = []
     try:
-        for plan in plans:
-            runs.append(begin(plan, shared))
-        return _trained(runs, shared, stop)
+        with settings(plans[0].recipe.execution, shared.device):
+            for plan in plans:
+                runs.append(begin(plan, shared))
+            steps = dict.fromkeys(run.first_step for run in runs)  # a kill may have left them at different ones
+            parts = [[run for run in runs if run.first_step == step] for step in steps]
+            return [done for part in parts for done in _trained(part, shared, stop)]
     except torch.cuda.OutOfMemoryError as problem:
         if len(plans) == 1:
             raise RunError(f"one run alone does not fit into the device's memory: {problem}") from problem
@@ -104,14 +154,12 @@ def _loop(runs: list[Run], engine: Engine, shared: Shared, stop: Interruption, p
     recipe, saved = runs[0].plan.recipe, time.monotonic()
     step = int(runs[0].replica.count)
     every, often = recipe.evaluation.every, shared.how.checkpoint_steps or recipe.evaluation.every
+    _look(runs, step, progress, shared.how)
     while step < recipe.steps and not all(run.done for run in runs):
         ahead = min(step + LOOK, recipe.steps, *(step + n - step % n for n in (every, often)))
         engine.advance(step, ahead - step)
         step = ahead
-        if step % every == 0 or step == recipe.steps:
-            for place, run in enumerate(runs):
-                if not run.done:
-                    look(run, step, place, progress, shared.how)
+        _look(runs, step, progress, shared.how)
         signal = shared.place.agree(stop.requested or 0)
         late = shared.place.agree(int(time.monotonic() - saved > shared.how.checkpoint_seconds))
         if signal or late or (step % often == 0 and step < recipe.steps):
@@ -119,6 +167,15 @@ def _loop(runs: list[Run], engine: Engine, shared: Shared, stop: Interruption, p
             saved = time.monotonic()
         if signal:
             raise Stopped(128 + signal)
+
+
+def _look(runs: list[Run], step: int, progress: Progress, how: How) -> None:
+    """Look at the runs where an evaluation is due that was not made before an interruption."""
+    recipe = runs[0].plan.recipe
+    if step % recipe.evaluation.every == 0 or step == recipe.steps:
+        for place, run in enumerate(runs):
+            if not run.done and step > (run.errors.history[-1][0] if run.errors.history else 0):
+                look(run, step, place, progress, how)
 
 
 @dataclass(frozen=True)
