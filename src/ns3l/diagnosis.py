@@ -57,8 +57,9 @@ class Diagnosis:
                 "supervised baseline is trained beside the method."
             )
         told = (
-            f"On {self.rows} held-out labeled rows {self.method} errs on {self.error:.1f} %, the supervised baseline on "
-            f"{self.supervised_error:.1f} % ({self.repaired} rows repaired, {self.spoiled} spoiled, p = {self.p_value:.2g})"
+            f"On {self.rows} held-out labeled rows {self.method} errs on {self.error:.1f} %, the supervised baseline "
+            f"on {self.supervised_error:.1f} % ({self.repaired} rows repaired, {self.spoiled} spoiled, "
+            f"p = {self.p_value:.2g})"
         )
         if self.p_value > 0.05:
             return f"{told}: too few to tell whether the unlabeled rows helped."
@@ -159,8 +160,8 @@ def _folds(data: Dataset, seed: int, folds: int) -> list[np.ndarray]:
     folds = min(folds, int(counts.min()))
     if folds < 2:
         raise DataError(
-            f'holding labeled rows out needs two of every class and folds >= 2; class "{data.classes[counts.argmin()]}" '
-            f"has {counts.min()}"
+            f"holding labeled rows out needs two of every class and folds >= 2; class "
+            f'"{data.classes[counts.argmin()]}" has {counts.min()}'
         )
     order = np.random.Generator(np.random.Philox(seed)).permutation(known)
     order = order[np.argsort(data.y[order], kind="stable")]

@@ -27,7 +27,6 @@ from ns3l.recipe import EvaluationPlan, Network, Recipe
 from ns3l.recipes import override, own
 from ns3l.recipes.own import EVALUATIONS, STEPS
 from ns3l.shared import How
-from ns3l.split import make_split
 from ns3l.train import Stopped
 from ns3l.train import fit as train
 
@@ -114,6 +113,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
+        check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
 
     def save(self, path: Path | str) -> None:
@@ -150,7 +150,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
                 "sparse data are not taken: reduce them with sklearn.decomposition.TruncatedSVD(100), or give "
                 "X.toarray() where that fits into memory"
             )
-        X = validate_data(self, X, reset=reset, allow_nd=True, ensure_min_features=1)
+        X = validate_data(self, X, reset=reset, allow_nd=True, ensure_min_samples=2 if reset else 1)
         if X.ndim == 2:
             return to_rows(X, "X")
         if reset:
@@ -174,7 +174,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
             kind = PREPROCESSING[_known(self.preprocessing, PREPROCESSING, "preprocessing")]
             recipe = replace(recipe, preprocessing=kind())
         if self.augmentation != "auto":
-            recipe = replace(recipe, augmentation=self.augmentation or Augmentation())
+            recipe = replace(recipe, augmentation=_augmentation(self.augmentation))
         given = {} if self.learning_rate is None else {"optimizer.lr": self.learning_rate}
         settings = given | dict(self.settings or {})
         return (override(recipe, settings) if settings else recipe), factory
@@ -244,6 +244,12 @@ def _steps(steps: int) -> int:
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise RecipeError(f"steps must be a whole number of at least 1, got {steps!r}")
     return int(steps)
+
+
+def _augmentation(augmentation: str | Augmentation | None) -> Augmentation:
+    if isinstance(augmentation, str):
+        raise RecipeError(f'augmentation must be "auto", None or an ns3l.augment.Augmentation, got {augmentation!r}')
+    return augmentation or Augmentation()
 
 
 def _known(name: str, registry: Mapping[str, object], what: str) -> str:
