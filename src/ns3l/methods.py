@@ -8,6 +8,7 @@ from ns3l.errors import RecipeError
 from ns3l.mixmatch import BUILDERS
 from ns3l.negatives import NearestNeighbor, Oracle, Selector, Threshold, Uniform
 from ns3l.objective import Builder, Term
+from ns3l.terms import TERMS
 from ns3l.terms.consistency import MeanTeacher, Pi
 from ns3l.terms.cross_entropy import CrossEntropy
 from ns3l.terms.entropy import EntropyMinimization
@@ -69,6 +70,8 @@ METHODS: dict[str, Method] = {
     "mixup": Method("mixup", _always(CrossEntropy("mixed_unlabeled"))),
     "mixmatch": Method("mixmatch", _always(TargetError())),
 }
+for _name in sorted(TERMS.keys() - METHODS.keys() - {"target-error"}):  # every term but MixMatch's is a method
+    METHODS[_name] = Method(_name, _always(TERMS[_name]()))
 
 
 def names_of(method: str) -> tuple[str, ...]:

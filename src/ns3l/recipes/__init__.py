@@ -78,7 +78,8 @@ def _published(
     """By protocol, else by where such a method was published on such data, else our defaults."""
     terms, builder = terms_of(method, classes)
     mixes = builder is not None or "ict" in terms
-    if protocol == "A" or (protocol is None and data in _realistic.BENCHMARKS and not mixes):
+    tuned = not mixes and not set(terms) - set(_realistic.WEIGHTS)
+    if protocol == "A" or (protocol is None and data in _realistic.BENCHMARKS and tuned):
         return realistic(method, data, labels)
     fits = (mixes or len(terms) == 1) and not set(terms) - set(_mixing.PARTS)
     if protocol == "B" or (protocol is None and data in _mixing.BENCHMARKS and fits):

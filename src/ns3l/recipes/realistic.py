@@ -65,8 +65,8 @@ def realistic(method: str, data: str = "cifar10", labels: int | float | None = N
     """A method without mixing on CIFAR-10, SVHN or CIFAR-100; `labels` are the paper's unless given."""
     benchmark = _benchmark(data)
     terms, builder = terms_of(method, benchmark.classes)
-    if builder is not None or "ict" in terms:
-        raise RecipeError(f"the realistic evaluation has no settings for {method!r}: take protocol='B'")
+    if builder is not None or set(terms) - set(WEIGHTS):
+        raise RecipeError(f"the realistic evaluation has no settings for {method!r}: take protocol='B' or 'own'")
     return Recipe(
         method=method,
         data=data,
