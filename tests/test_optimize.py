@@ -28,8 +28,14 @@ def kernels_first(net):
 
 OURS_AND_TORCHS = {
     "adam": (Adam(1e-2), lambda net: torch.optim.Adam(net.parameters(), 1e-2)),
-    "adam betas": (Adam(1e-2, (0.8, 0.95), 1e-6), lambda net: torch.optim.Adam(net.parameters(), 1e-2, (0.8, 0.95), 1e-6)),
-    "adamw kernels": (Adam(1e-2, weight_decay=0.3), lambda net: torch.optim.AdamW(kernels_first(net), 1e-2, weight_decay=0.3)),
+    "adam betas": (
+        Adam(1e-2, (0.8, 0.95), 1e-6),
+        lambda net: torch.optim.Adam(net.parameters(), 1e-2, (0.8, 0.95), 1e-6),
+    ),
+    "adamw kernels": (
+        Adam(1e-2, weight_decay=0.3),
+        lambda net: torch.optim.AdamW(kernels_first(net), 1e-2, weight_decay=0.3),
+    ),
     "adamw all": (
         Adam(1e-2, weight_decay=0.3, decays="all"),
         lambda net: torch.optim.AdamW(net.parameters(), 1e-2, weight_decay=0.3),
@@ -39,8 +45,11 @@ OURS_AND_TORCHS = {
         SGD(1e-2, 0.9, weight_decay=0.1),
         lambda net: torch.optim.SGD(kernels_first(net), 1e-2, 0.9, weight_decay=0.1),
     ),
-    "nesterov": (SGD(1e-2, 0.9, nesterov=True), lambda net: torch.optim.SGD(net.parameters(), 1e-2, 0.9, nesterov=True)),
-}  # fmt: skip
+    "nesterov": (
+        SGD(1e-2, 0.9, nesterov=True),
+        lambda net: torch.optim.SGD(net.parameters(), 1e-2, 0.9, nesterov=True),
+    ),
+}
 
 
 @pytest.mark.parametrize("onboard", [False, True])
@@ -104,7 +113,8 @@ def test_weights_that_a_loss_does_not_read_have_gradient_zero_and_frozen_ones_no
 def test_decay_spares_biases_and_batch_norm():
     net = network()
     flat = Flat(net)
-    marked = dict(zip([n for n, _ in net.named_parameters()], flat.decayed("kernels").split([p.numel() for p in net.parameters()]), strict=True))  # fmt: skip
+    parts = flat.decayed("kernels").split([p.numel() for p in net.parameters()])
+    marked = dict(zip([name for name, _ in net.named_parameters()], parts, strict=True))
     assert {name for name, mark in marked.items() if mark.all()} == {"0.weight", "3.weight"}
     assert {name for name, mark in marked.items() if not mark.any()} == {"0.bias", "1.weight", "1.bias", "3.bias"}
     assert flat.decayed("all").all()
