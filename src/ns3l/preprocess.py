@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -112,9 +112,20 @@ class Scale(Preprocessing):
 
 @dataclass(frozen=True)
 class Standardize(Preprocessing):
-    """To mean 0 and standard deviation 1, per channel of images, per feature; constant ones are only centred."""
+    """To mean 0 and standard deviation 1, per channel of images, per feature; constant ones are only centred.
 
+    by: "all" divides every feature by one number, so that the mean square over all values is 1: right where they are
+        in one unit (pixels, components, embeddings), whose small ones would be blown up to noise. "auto" does so where
+        no feature's deviation is more than 20 times the median one. "feature" divides each by its own.
+    """
+
+    by: Literal["feature", "all", "auto"] = "feature"
     name: ClassVar[str] = "standardize"
+    one_unit: ClassVar[float] = 20.0
+
+    def __post_init__(self) -> None:
+        if self.by not in ("feature", "all", "auto"):
+            raise RecipeError(f'by of "standardize" must be feature, all or auto, got {self.by!r}')
 
     def fit(self, x: np.ndarray) -> nn.Module:
         """Mean and (population) standard deviation in two passes over x."""
@@ -122,9 +133,15 @@ class Standardize(Preprocessing):
         values = x.size // x.shape[-1]
         mean = sum(_by_channel(block).sum(0) for block in _blocks(x)) / values
         variance = sum(np.square(_by_channel(block) - mean).sum(0) for block in _blocks(x)) / values
-        deviation = np.sqrt(variance)
+        deviation = self._joined(np.sqrt(variance))
         constant = deviation <= 1e-7 * np.abs(mean)  # what float32 cannot tell apart
         return Affine(x.shape[1:], mean, np.where(constant, 1.0, deviation))
+
+    def _joined(self, deviation: np.ndarray) -> np.ndarray:
+        together = self.by == "all" or deviation.max() <= self.one_unit * np.median(deviation)
+        if self.by == "feature" or not together:
+            return deviation
+        return np.full_like(deviation, np.sqrt(np.square(deviation).mean()))
 
     def empty(self, shape: Sequence[int]) -> nn.Module:
         """See `Preprocessing.empty`."""

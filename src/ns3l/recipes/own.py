@@ -49,7 +49,7 @@ def own(
         terms=terms,
         builder=builder,
         network=network_for(shape),
-        preprocessing=Standardize(),
+        preprocessing=Standardize("auto" if len(shape) == 1 else "feature"),
         augmentation=augmentation_for(shape),
         batch=BatchSize(50, 50 if reads_unlabeled else 0),
         optimizer=Adam(3e-3),
