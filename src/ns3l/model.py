@@ -1,5 +1,6 @@
 """A trained model: network, preprocessing, class names; saved as safetensors and JSON, loaded without running code."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,38 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", network: nn
         raise RunError(f"{folder / 'model.json'} does not describe a model: {problem}") from problem
     if recipe.network.name == "own" and network is None:
         raise RunError(f"{folder} holds weights of a network of your own class; pass load_model(…, network=…)")
-    network = recipe.network_for(shape) if network is None else network
+    tensors = read_tensors(folder / "model.safetensors")[0]
+    try:
+        _fits(recipe, shape, classes, tensors, own=network is not None)
+        network = recipe.network_for(shape) if network is None else network
+    except (TypeError, ValueError, RuntimeError, OverflowError) as problem:
+        raise RunError(f"{folder / 'model.json'} does not describe the model beside it: {problem}") from problem
     model = Model(network, recipe.preprocessing.empty(shape), recipe, classes, shape, labels)
-    _fill(model, read_tensors(folder / "model.safetensors")[0], folder)
+    _fill(model, tensors, folder)
     for part in (model.network, model.preprocess):
         part.to(device).eval()
     return model
+
+
+def _fits(
+    recipe: Recipe, shape: tuple[int, ...], classes: tuple[str, ...], tensors: dict[str, Tensor], own: bool
+) -> None:
+    """Refuse what the weights do not fill, before memory or time is taken for it: the description may be anybody's."""
+    numbers = sum(value.numel() for value in tensors.values())
+    options = [value if isinstance(value, list) else [int(value)] for value in recipe.network.options.values()]
+    layers = max([int(recipe.network.options.get("depth", 0)), *map(len, options)])  # type: ignore[arg-type]
+    if len(classes) != recipe.classes or not (shape and min(shape) > 0):
+        raise ValueError(f"{len(classes)} class names, {recipe.classes} classes, rows of shape {shape}")
+    if max(recipe.classes, shape[-1], *(max(asked, default=0) for asked in options)) > numbers or layers > len(tensors):
+        raise ValueError(f"it asks for a larger network than the {numbers:,} numbers in {len(tensors)} tensors fill")
+    if recipe.preprocessing.name == "gcn-zca" and math.prod(shape) ** 2 > numbers:
+        raise ValueError(f"whitening of rows of shape {shape} takes more than the {numbers:,} numbers there are")
+    if not own:
+        with torch.device("meta"):
+            expected = recipe.network_for(shape).state_dict()
+        for name, value in expected.items():
+            if (found := tensors.get(f"network.{name}")) is None or found.shape != value.shape:
+                raise ValueError(f"{name} should have the shape {list(value.shape)}")
 
 
 def _fill(model: Model, tensors: dict[str, Tensor], folder: Path) -> None:
