@@ -1,0 +1,136 @@
+"""Long runs, stalls, lack of memory and large data: flat, steady, and the same numbers."""
+
+import gc
+import itertools
+import os
+import statistics
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.faults.campaign import QUIET, blobs, many, row, same_end, tiny
+
+from ns3l import train as training
+from ns3l.data.dataset import Dataset
+from ns3l.split import SplitRequest
+from ns3l.store import Staged
+from ns3l.train import fit
+
+
+def resident_mb() -> float:
+    """Memory of this process, in megabytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def handles() -> int:
+    """Open files of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_flat_memory_and_steady_pace(tmp_path):
+    """Resident memory, file handles, threads and steps per second over a long run."""
+    steps = many(2_000, int(os.environ.get("NS3L_FAULTS_STEPS", "20000")))
+    seen: list[tuple[float, int, int, float]] = []
+
+    def watch(*_: object) -> bool:
+        gc.collect()
+        seen.append((resident_mb(), handles(), threading.active_count(), time.process_time()))
+        return False
+
+    made = tiny("ns3l", steps=steps)
+    recipe = replace(made, evaluation=replace(made.evaluation, every=steps // 20))
+    with row("long", "memory, handles and pace over many steps") as told, told.trying():
+        fit(recipe, blobs(), out=tmp_path, how=replace(QUIET, watch=watch, checkpoint_steps=None))
+        memory, files, threads, clock = zip(*seen, strict=True)
+        assert files[-1] <= files[2] and threads[-1] <= threads[2]
+        assert memory[-1] - memory[4] < 8, memory
+        paces = [steps // 20 / (after - before) for before, after in itertools.pairwise(clock)]
+        first, last = statistics.median(paces[:5]), statistics.median(paces[-5:])
+        assert last > 0.6 * first, paces
+        told.note = (
+            f"{steps:,} steps; {memory[4]:.1f} MB after a quarter, {memory[-1]:.1f} MB at the end; "
+            f"{first:.0f} steps/s of processor time in the first quarter, {last:.0f} in the last"
+        )
+
+
+def test_a_loader_that_stalls_or_fails(tmp_path, monkeypatch):
+    staged = replace(QUIET, resident=False)
+    recipe = tiny(steps=30)
+    fit(recipe, blobs(), out=tmp_path / "whole", how=staged)
+    true, count = Staged.gather, [0]
+
+    def slow(self: Staged, step: int) -> dict[str, torch.Tensor]:
+        time.sleep(0.3 if step % 10 == 4 else 0)
+        return true(self, step)
+
+    def failing(self: Staged, step: int) -> dict[str, torch.Tensor]:
+        count[0] += 1
+        if count[0] == 17:
+            raise OSError(5, "Input/output error")
+        return true(self, step)
+
+    with row("long", "a loader that stalls, a loader that fails") as told:
+        with told.trying("stalls"):
+            monkeypatch.setattr(Staged, "gather", slow)
+            fit(recipe, blobs(), out=tmp_path / "slow", how=staged)
+            same_end(tmp_path / "slow" / "seed-0", tmp_path / "whole" / "seed-0")
+        with told.trying("fails"):
+            monkeypatch.setattr(Staged, "gather", failing)
+            with pytest.raises((OSError, ValueError), match="Input/output error"):
+                fit(recipe, blobs(), out=tmp_path / "failed", how=staged)
+            monkeypatch.setattr(Staged, "gather", true)
+            fit(recipe, blobs(), out=tmp_path / "failed", how=staged)
+            same_end(tmp_path / "failed" / "seed-0", tmp_path / "whole" / "seed-0")
+
+
+def test_out_of_device_memory(tmp_path, monkeypatch):
+    """Where a group of replicas does not fit, halves of it are trained; the numbers are those of runs alone."""
+    true, sizes = training.Engine, []
+
+    class Small(true):
+        """An engine on a device that holds one replica."""
+
+        def __init__(self, replicas, execution):
+            sizes.append(len(replicas))
+            if len(replicas) > 1:
+                raise torch.cuda.OutOfMemoryError("injected")
+            super().__init__(replicas, execution)
+
+    recipe = tiny(steps=20)
+    fit(recipe, blobs(), seeds=range(4), out=tmp_path / "alone", how=QUIET)
+    monkeypatch.setattr(training, "Engine", Small)
+    with row("long", "out of device memory (injected)") as told, told.trying():
+        fit(recipe, blobs(), seeds=range(4), out=tmp_path / "group", how=replace(QUIET, replicas=4))
+        assert sizes[0] == 4 and sizes.count(1) == 4, sizes
+        for seed in range(4):
+            same_end(tmp_path / "group" / f"seed-{seed}", tmp_path / "alone" / f"seed-{seed}")
+        told.note = f"groups of {', '.join(map(str, sizes))} were tried"
+
+
+def test_a_large_pool(tmp_path):
+    """A memory-mapped pool is trained on without being read into memory as a whole by the loader."""
+    rows = many(100_000, 10_000_000)
+    path = tmp_path / "pool.npy"
+    pool = np.lib.format.open_memmap(path, "w+", np.float32, (rows, 4))
+    small = blobs()
+    for start in range(0, rows, 1_000_000):
+        block = pool[start : start + 1_000_000]
+        block[:] = np.resize(small.x, block.shape)
+    pool.flush()
+    with row("scale", f"{rows:,} unlabeled rows, memory-mapped") as told, told.trying():
+        began = time.monotonic()
+        mapped = np.load(path, mmap_mode="r")
+        data = Dataset("pool", small.x, small.y, small.classes, small.x_test, small.y_test, x_extra=mapped)
+        recipe = replace(tiny("ns3l", steps=20), split=SplitRequest(labels=12))
+        before = resident_mb()
+        result = fit(recipe, data, out=tmp_path / "run", how=replace(QUIET, checkpoint_steps=None)).runs[0].result
+        assert result["status"] == "complete" and result["test_error"]["last"] < 67
+        disk = sum(item.stat().st_size for item in (tmp_path / "run").rglob("*") if item.is_file()) / 2**20
+        told.note = (
+            f"{time.monotonic() - began:.0f} s for 20 steps with hashing and splitting; resident memory grew by "
+            f"{resident_mb() - before:.0f} MB (index, labels, mapped pages); run folder {disk:.0f} MB"
+        )
