@@ -87,6 +87,8 @@ def test_forward_pass_of_the_reference(size, groups, bias):
         (SmallConvNet(7), (2, 1, 8, 8)),
         (SmallConvNet(7, channels=3), (2, 3, 28, 28)),
         (SmallConvNet(7), (2, 1, 5, 3)),
+        (SmallConvNet(7, pool=True), (2, 1, 5, 3)),
+        (SmallConvNet(7, pool=True), (2, 1, 1, 9)),
         (MLP(3, features=4), (2, 4)),
         (MLP(3, features=4, hidden=()), (2, 2, 2)),
     ],

@@ -91,17 +91,32 @@ class WideResNet(nn.Module):
         return logits
 
 
-class SmallConvNet(nn.Module):
-    """Three convolutions with batch norm, the last two with stride 2, and a global average: for small gray images."""
+class _Halve(nn.Module):
+    """The greatest of every 2 x 2 values; a last odd row or column is left out, sides of 1 stay."""
 
-    def __init__(self, classes: int, channels: int = 1, width: int = 32) -> None:
+    def forward(self, x: Tensor) -> Tensor:
+        for side in (2, 3):
+            half = x.shape[side] // 2
+            if half:
+                x = torch.maximum(*x.narrow(side, 0, 2 * half).unflatten(side, (half, 2)).unbind(side + 1))
+        return x
+
+
+class SmallConvNet(nn.Module):
+    """Three convolutions with batch norm and a global average: for small gray images.
+
+    The last two have stride 2, or with `pool=True` follow a maximum over 2 x 2 values, which is better with few labels.
+    """
+
+    def __init__(self, classes: int, channels: int = 1, width: int = 32, pool: bool = False) -> None:
         super().__init__()
         _require(classes >= 2, "at least 2 classes", classes)
         _require(min(width, channels) >= 1, "width and channels of at least 1", (width, channels))
         sizes = (channels, width, 2 * width, 4 * width)
         layers: list[nn.Module] = []
         for place in range(3):
-            layers.append(_Conv(sizes[place], sizes[place + 1], 3, 1 if place == 0 else 2, bias=False))
+            layers += [_Halve()] if pool and place else []
+            layers.append(_Conv(sizes[place], sizes[place + 1], 3, 1 if place == 0 or pool else 2, bias=False))
             layers += [nn.BatchNorm2d(sizes[place + 1]), nn.LeakyReLU(SLOPE)]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(sizes[-1], classes)

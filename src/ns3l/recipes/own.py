@@ -92,7 +92,7 @@ def network_for(shape: tuple[int, ...]) -> Network:
     """A network by shape and size: MLP for features, a small convolutional net up to 28 pixels, else WRN-28-2."""
     if len(shape) != 3:
         return Network("mlp", {"hidden": [128, 128]})
-    return Network("small-conv-net") if max(shape[:2]) <= 28 else Network("wide-resnet")
+    return Network("small-conv-net", {"pool": True}) if max(shape[:2]) <= 28 else Network("wide-resnet")
 
 
 def augmentation_for(shape: tuple[int, ...]) -> Augmentation:
