@@ -241,6 +241,7 @@ class Stubborn(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the compiler
 def test_compiled_steps_are_close_to_eager_ones():
     made = recipe("vat+ns3l", execution=Execution(mode="compiled"))
     one = replica(made)
