@@ -60,8 +60,6 @@ def recipe(
     """
     if protocol not in (None, *PROTOCOLS):
         raise RecipeError(f"protocol must be one of {', '.join(PROTOCOLS)} or None, got {protocol!r}")
-    if not schedule > 0:
-        raise RecipeError(f"schedule is a factor above 0 for all step counts, 0.25 is a quarter; got {schedule!r}")
     known = SHAPES.get(data)
     if known is None and (classes is None or shape is None):
         raise RecipeError(_unknown(data))
