@@ -191,6 +191,18 @@ def test_names_are_only_names(tmp_path, run):
                 assert not Path("/tmp/ns3l-was-executed").exists()
 
 
+def test_tables_that_unfold(tmp_path, monkeypatch):
+    """A few bytes of Parquet can stand for any number of equal rows."""
+    import pandas
+
+    path = tmp_path / "bomb.parquet"
+    pandas.DataFrame({"a": np.zeros(10**6), "label": ["x"] * 10**6}).to_parquet(path)
+    assert path.stat().st_size < 2**16
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4000}.__getitem__)
+    with row("hostile", "a Parquet file that unfolds to more than memory") as told, told.trying():
+        refused(lambda: load_table(path, "label"), (UserError,), "1,000,000 rows")
+
+
 def as_bytes(write: Callable[[Path], object], path: Path) -> bytes:
     write(path)
     return path.read_bytes()

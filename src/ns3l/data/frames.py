@@ -1,5 +1,6 @@
 """Tables as data sets: pandas DataFrames, CSV and Parquet files. Rows of numbers, one column of labels."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -99,6 +100,7 @@ def _read(path: Path, label: str | None, separator: str) -> Any:
         raise DataError(f"{path}: no such file")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
+            _refuse_bomb(path)
             return pandas.read_parquet(path)
         head = pandas.read_csv(path, sep=separator, nrows=0)
         text = [name for name in head.columns if name == label or (label is None and name.lower() in LABEL_NAMES)]
@@ -107,9 +109,25 @@ def _read(path: Path, label: str | None, separator: str) -> Any:
         return pandas.read_csv(
             path, sep=separator, dtype=types, keep_default_na=False, na_values=missing, low_memory=False
         )
+    except DataError:
+        raise
     except (Exception, MemoryError) as error:
         kind = "Parquet" if path.suffix.lower() in (".parquet", ".pq") else "CSV"
         raise DataError(f"{path}: cannot be read as {kind}: {error or type(error).__name__}") from error
+
+
+def _refuse_bomb(path: Path) -> None:
+    """Refuse a Parquet file that would not fit into memory: a few bytes can stand for any number of equal rows."""
+    from pyarrow.parquet import read_metadata
+
+    told = read_metadata(path)
+    size = 8 * told.num_rows * told.num_columns
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 40
+    if size > memory / 2:
+        raise DataError(
+            f"{path}: {told.num_rows:,} rows of {told.num_columns:,} columns take about {size / 1e9:,.0f} GB, too much for "
+            f"this machine's {memory / 1e9:,.0f} GB; save the rows as .npy files, which are memory-mapped"
+        )
 
 
 def _label_column(frame: Any, label: str | None) -> str:
