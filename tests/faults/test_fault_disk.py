@@ -71,7 +71,8 @@ def test_a_write_that_fails(tmp_path, whole, code):
         with failing(name, None, None) as count:
             train(tmp_path / f"count-{name}")
         places += [(name, number) for number in range(1, count[0] + 1)]
-    chosen = places[code % 5 :: many(1 + len(places) // 4, 1)]
+    apart = many(1 + len(places) // 4, 1)
+    chosen = places[code % apart :: apart]
     with row("disk", f"{errno.errorcode[code]} at each write of a run") as told:
         for name, number in chosen:
             with told.trying(f"{name} {number}"):

@@ -1,7 +1,9 @@
 """No network: neither where the library is imported, nor where it trains, reports, saves and predicts."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.faults.campaign import row
 
@@ -40,3 +42,11 @@ def test_no_network():
             with told.trying(name):
                 assert ended(code) == 0
     assert ended(CONNECT) == 9
+
+
+def test_every_promise_names_its_tests():
+    root = Path(__file__).parents[2]
+    promised = (root / "SECURITY.md").read_text(encoding="utf-8").partition("Not promised")[0]
+    for promise in re.findall(r"^- \*\*.*?(?=^- \*\*|^What was)", promised, flags=re.MULTILINE | re.DOTALL):
+        named = re.findall(r"`(tests/[a-z0-9_/]+\.py)`", promise)
+        assert named and all((root / path).is_file() for path in named), promise
