@@ -125,8 +125,8 @@ def _refuse_bomb(path: Path) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 40
     if size > memory / 2:
         raise DataError(
-            f"{path}: {told.num_rows:,} rows of {told.num_columns:,} columns take about {size / 1e9:,.0f} GB, too much for "
-            f"this machine's {memory / 1e9:,.0f} GB; save the rows as .npy files, which are memory-mapped"
+            f"{path}: {told.num_rows:,} rows of {told.num_columns:,} columns take about {size / 1e9:,.0f} GB, too much "
+            f"for the {memory / 1e9:,.0f} GB of this machine; save the rows as .npy files, which are memory-mapped"
         )
 
 
