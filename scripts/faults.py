@@ -29,6 +29,9 @@ ELSEWHERE = {
     "tests/data/test_decode.py": ("hostile", "images: bombs, cut, wrong ending, 0x0, 16 bit, CMYK, animated"),
     "tests/data/test_unpickle.py": ("hostile", "pickles that would run code"),
     "tests/data/test_arrays.py": ("hostile", "arrays: pickled, too large, damaged"),
+    "tests/test_study.py": ("kills", "studies: stopped, failed, started twice, another study's folder"),
+    "tests/executors/test_processes.py": ("kills", "worker processes that are killed or fail"),
+    "tests/executors/test_ray.py": ("scale", "a Ray cluster of two nodes that loses one"),
     "tests/test_supply.py": ("supply", "pins, hashes, bill of materials, audit that never lies"),
 }
 """Tests beside the campaign that belong to it: each file is a row."""
