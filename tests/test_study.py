@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from filelock import FileLock
+from tests.executors.small_study import small, tiny_data, weights
 
 import ns3l
 from ns3l.data.reference import refer
@@ -16,7 +17,6 @@ from ns3l.report import report, to_text
 from ns3l.study import execute, measure, plan_of, reproduction, study
 from ns3l.study.description import point_name, safe
 from ns3l.train import Stopped
-from tests.executors.small_study import small, tiny_data, weights
 
 QUIET = ns3l.How(device="cpu", progress="quiet")
 ALONE = Local(1)
@@ -86,7 +86,7 @@ def test_mistakes_are_refused(tmp_path):
         small(tmp_path, seeds=[1, 1])
     with pytest.raises(RecipeError, match="has no values for"):
         small(tmp_path, grid={"ns3l.weight": []})
-    with pytest.raises(RecipeError, match="there is no setting 'ns3l.wait'; did you mean 'ns3l.weight'"):
+    with pytest.raises(RecipeError, match=r"there is no setting 'ns3l\.wait'; did you mean 'ns3l\.weight'"):
         small(tmp_path, grid={"ns3l.wait": [1]})
     with pytest.raises(RecipeError, match="labels or grid values repeat"):
         small(tmp_path, grid={"ns3l.weight": [1.0, 1.0]})

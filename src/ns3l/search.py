@@ -277,8 +277,11 @@ class _Search:
 
         try:
             (done,) = train([plan], self.data, replace(self.how, watch=watch))
-        except optuna.TrialPruned as reason:
-            record_failure(Assignment(recipe, seed, folder / f"seed-{seed}"), str(reason), split.to_dict())
+        except Stopped:
+            raise
+        except Exception as problem:
+            reason = str(problem) if isinstance(problem, optuna.TrialPruned) else reason_of(problem)
+            record_failure(Assignment(recipe, seed, folder / f"seed-{seed}"), reason, split.to_dict())
             raise
         error = (done.result.get("validation_error") or {}).get(recipe.evaluation.rule)
         if done.result["status"] != "complete" or error is None or not math.isfinite(error):

@@ -1,6 +1,7 @@
 """This process as an executor: threads are set and put back, a failure is worded and kept."""
 
 import torch
+from tests.executors.small_study import small
 
 import ns3l
 from ns3l.data.reference import DataReference
@@ -8,7 +9,6 @@ from ns3l.errors import DataError
 from ns3l.executors import EXECUTORS, Assignment, Executor, Local, Task
 from ns3l.executors.local import threads
 from ns3l.executors.task import perform, reason_of
-from tests.executors.small_study import small
 
 
 def test_every_executor_is_registered():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from tests.executors.small_study import kill_always, kill_once, small, weights
 
 import ns3l
 from ns3l.errors import UserError
@@ -15,7 +16,6 @@ from ns3l.executors import Local, Processes
 from ns3l.record import read_json
 from ns3l.study import execute, plan_of
 from ns3l.train import Stopped
-from tests.executors.small_study import kill_always, kill_once, small, weights
 
 QUIET = ns3l.How(device="cpu", progress="quiet")
 

@@ -162,6 +162,8 @@ class _Crew:
             worker.line.close()
             if worker.task:
                 worker.process.terminate()
+            else:
+                worker.process.kill()  # it holds nothing
         for worker in self.workers:
             worker.process.join(PATIENCE)
             if worker.process.is_alive():

@@ -18,6 +18,8 @@ from ns3l.train import MOST, Stopped
 POLL = 1.0
 PATIENCE = 60.0
 """Seconds that a run folder is waited for while the worker of a lost node goes down."""
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""What Ray reads when it is imported: with 0 a cluster of this machine alone listens to the loopback address only."""
 FAREWELL = 120.0
 """Seconds that tasks have for saving their runs after a signal."""
 
@@ -41,7 +43,7 @@ class Ray(Executor):
 
     def execute(self, tasks: Sequence[Task], data: DataReference, how: How) -> Outcomes:
         """Hand all tasks to the cluster and take outcomes as they come."""
-        ray, follower = _ray(), Follower(how.progress)
+        ray, follower = _ray(self.address), Follower(how.progress)
         how = replace(how, progress="quiet", device=how.device if self.gpus else "cpu")
         with _cluster(ray, self.address), Interruption() as stop:
             options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries}
@@ -65,9 +67,11 @@ class Ray(Executor):
         return tasks if self.address else min(tasks, max(1, (os.cpu_count() or 1) // self.cpus))
 
 
-def _ray() -> Any:
+def _ray(address: str | None) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None:
+        os.environ.setdefault(LOOPBACK, "0")
     try:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
     except ImportError as problem:
         raise UserError("the Ray executor needs the package ray; install it with: pip install ns3l[ray]") from problem
@@ -82,6 +86,7 @@ def _cluster(ray: Any, address: str | None) -> Iterator[None]:
         return
     if address is None:
         ray.init(_node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        _refuse_network(ray)
     else:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
@@ -91,6 +96,17 @@ def _cluster(ray: Any, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _refuse_network(ray: Any) -> None:
+    """No cluster of our own that other machines could reach."""
+    reachable = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != "127.0.0.1"]
+    if reachable:
+        ray.shutdown()
+        raise UserError(
+            f"Ray would listen on {reachable[0]}: it was imported too early. Set {LOOPBACK}=0 before Python starts, or "
+            "start a cluster and give its address."
+        )
 
 
 def _perform(task: Task, data: DataReference, how: How, count: int) -> list[Outcome]:
