@@ -161,6 +161,11 @@ def test_official_fold():
     assert split.labeled.tolist() == sorted(data.folds[1].tolist())
     assert len(split.validation) == 4 and len(split.unlabeled) == 20 - 8 - 4 + 30
     assert make_split(data, SplitRequest(8, fold=1), seed=0).labeled.tolist() == split.labeled.tolist()
+    for seed in range(4):
+        labeled = make_split(data, SplitRequest(fold="seed"), seed).labeled
+        assert labeled.tolist() == sorted(data.folds[seed % 3].tolist())
+    with pytest.raises(DataError, match=r"no official folds; leave fold out"):
+        make_split(dataset([5, 5]), SplitRequest(fold="seed"), seed=0)
     with pytest.raises(DataError, match=r"fold 3 was asked for, toy has folds 0 to 2"):
         make_split(data, SplitRequest(fold=3), seed=0)
     with pytest.raises(DataError, match=r"no official folds; leave fold out"):
@@ -237,7 +242,7 @@ def test_the_most_that_is_said_to_be_possible_is():
 @pytest.mark.parametrize(
     "asked",
     [{"labels": 0}, {"labels": 4000.0}, {"labels": True}, {"labels": "many"}, {"validation": -1}, {"validation": 1.5},
-     {"balance": "even"}, {"fold": -1}, {"fold": 1.0}],
+     {"balance": "even"}, {"fold": -1}, {"fold": 1.0}, {"fold": "1"}],
 )  # fmt: skip
 def test_wrong_requests(asked):
     with pytest.raises(RecipeError, match=next(iter(asked))):
