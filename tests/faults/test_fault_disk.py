@@ -116,7 +116,7 @@ def test_a_small_disk(tmp_path, whole, state):
 def small_disk(disk: Path, state: str, number: int, whole: Path) -> None:
     """A run on a disk that is too small, or that cannot be written any more; then there is room again."""
     if state == "full":
-        (disk / "ballast").write_bytes(bytes(150_000 + 10_000 * number))
+        (disk / "ballast").write_bytes(bytes(2**18 - 4096 * (2 + number // 2)))  # from 8 to 24 kB are left
         refused(lambda: train(disk / "run"), (RunError,), "No space left")
         (disk / "ballast").unlink()
     else:
