@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ns3l.cli import data, models, results, studies, training
+import ns3l.cli.data as data_commands
+from ns3l.cli import models, results, studies, training
 from ns3l.cli.ending import ending
 from ns3l.cli.options import examples
 
@@ -24,7 +25,7 @@ app = typer.Typer(
         exits=True,
     ),
 )
-for group in (training, studies, results, data, models):
+for group in (training, studies, results, data_commands, models):
     group.add_to(app)
 
 

@@ -9,6 +9,7 @@ from ns3l.cli import options, say
 from ns3l.cli.options import examples
 from ns3l.data import fetch as fetch_data
 from ns3l.data import info as info_of
+from ns3l.data import load
 
 if TYPE_CHECKING:
     from ns3l.data.check import Report
@@ -66,10 +67,10 @@ def check(
     from ns3l.data.check import check as look
     from ns3l.data.contact_sheet import contact_sheet
 
-    loaded = options.read_data(data, root, label_column, size, channels, fit, Path(data).is_dir())
-    folder = Path(data).is_dir() and data not in options.DATASETS
-    asked = {"size": options.sides_of(size) if size else None, "channels": channels, "fit": fit}
-    found = look(data, **{k: v for k, v in asked.items() if v is not None}) if folder else look(loaded)
+    folder = options.is_folder(data)
+    asked = options.load_options(data, label_column, size, channels, fit, skip_damaged=folder)
+    loaded = load(data, root, **asked)
+    found = look(data, **asked) if folder else look(loaded)
     if sheet is not None:
         contact_sheet(loaded, sheet)
     if json:

@@ -148,7 +148,7 @@ def _data_for(
     model: Model, data: str, root: Path | None, label: str | None, fit: str | None, skip_damaged: bool
 ) -> Dataset:
     """Data in the form that the model takes."""
-    folder = Path(data).is_dir() and len(model.shape) == 3 and data not in options.DATASETS
+    folder = options.is_folder(data) and len(model.shape) == 3
     size, channels = ((model.shape[0], model.shape[1]), model.shape[2]) if folder else (None, None)
     found = options.read_data(data, root, label, size, channels, fit, skip_damaged)
     if found.x.shape[1:] != model.shape:

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ns3l.data import DATASETS, Dataset, load
-from ns3l.data import TABLES as TABLE_ENDINGS
+from ns3l.data import DATASETS, TABLES, Dataset, load
 from ns3l.errors import UserError
 from ns3l.methods import METHODS
 
@@ -66,6 +65,14 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a setting, for example ns3l.negatives.threshold=0.03."),
 ]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="How many (5 means 0 to 4), or a list: 0,2,7.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="One seed.")]
+Schedule = Annotated[
+    float, typer.Option("--schedule", help="Scale all step counts: 0.25 is a quarter of the recipe's.")
+]
+Replicas = Annotated[int | None, typer.Option("--replicas", min=1, help="Runs side by side on one GPU.")]
+Shown = Annotated[str, typer.Option("--progress", metavar="auto|plain|live|quiet")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The same as --progress quiet.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
 
 
@@ -79,17 +86,28 @@ def read_data(
     skip_damaged: bool = False,
 ) -> Dataset:
     """Load DATA with the options that its kind takes; others are refused."""
+    return load(data, root, **load_options(data, label, size, channels, fit, skip_damaged))
+
+
+def load_options(
+    data: str,
+    label: str | None = None,
+    size: str | tuple[int, int] | None = None,
+    channels: int | None = None,
+    fit: str | None = None,
+    skip_damaged: bool = False,
+) -> dict[str, Any]:
+    """The options for `ns3l.load` that were given; those that the kind of DATA does not take are refused."""
     sides = sides_of(size) if isinstance(size, str) else size
     asked = {"size": sides, "channels": channels, "fit": fit, "skip_damaged": skip_damaged or None, "label": label}
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     _refuse_misplaced(data, options)
-    return load(data, root, **options)
+    return options
 
 
 def _refuse_misplaced(data: str, options: dict[str, Any]) -> None:
-    path = Path(data)
-    folder = data not in DATASETS and path.is_dir()
-    table = data not in DATASETS and path.is_file() and path.suffix.lower() in TABLE_ENDINGS
+    path, folder = Path(data), is_folder(data)
+    table = data not in DATASETS and path.is_file() and path.suffix.lower() in TABLES
     for name in options:
         if name == "label" and not table:
             raise UserError(f"--label-column is for CSV and Parquet files, and {data} is none")
@@ -103,6 +121,16 @@ def sides_of(text: str) -> tuple[int, int]:
     if len(parts) > 2 or not all(part.isdecimal() and int(part) for part in parts):
         raise UserError(f"--size must be a number of pixels or HEIGHTxWIDTH, for example 32 or 32x48; got {text!r}")
     return int(parts[0]), int(parts[-1])
+
+
+def name_of(data: str) -> str:
+    """How recipes call DATA: the known name, or the path."""
+    return data if data in DATASETS else str(Path(data))
+
+
+def is_folder(data: str) -> bool:
+    """Whether DATA is a folder of images, not a known set."""
+    return data not in DATASETS and Path(data).is_dir()
 
 
 def labels_of(text: str | None) -> int | float | None:

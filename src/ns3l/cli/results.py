@@ -76,7 +76,7 @@ def report(
         text = writers[chosen or "text"](made)
         say.write_text(out, text) if out is not None else print(text, end="")
     elif html is None:
-        reporting.print_report(made)
+        reporting.print_report(made, say.console())
 
 
 def list_(
@@ -129,7 +129,6 @@ def _data() -> list[dict[str, Any]]:
 
 
 def _on_disk(known: Any) -> str:
-    from ns3l.errors import DataError
 
     if known is None:
         return "comes with scikit-learn"
@@ -206,9 +205,10 @@ def show(
     json: options.AsJson = False,
 ) -> None:
     """A recipe with every setting resolved, and where its numbers come from."""
-    from ns3l.recipes import describe, override
+    from ns3l.cli.training import changed
+    from ns3l.recipes import describe
 
-    found = override(_recipe(recipe, data, labels, schedule, protocol), options.settings_of(settings))
+    found = changed(_recipe(recipe, data, labels, schedule, protocol), options.settings_of(settings))
     if json:
         say.as_json(found.to_dict())
         return

@@ -4,10 +4,16 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ns3l.errors import UserError
 from ns3l.report.collect import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDE = 160
+"""Columns where standard output is no terminal."""
 
 
 def as_json(value: Any) -> None:
@@ -24,7 +30,6 @@ def _plain(value: object) -> str:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> None:
     """A table for a terminal; where there is none, the same without a terminal's width in the way."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -33,7 +38,21 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         shown.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(plain(cell, 10_000)) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(shown)
+    console().print(shown)
+
+
+def show_report(paths: Sequence[Path], rule: str | None = None) -> None:
+    """The report of runs below some folders, for a terminal."""
+    from ns3l.report import print_report, report
+
+    print_report(report(paths, rule=rule), console())
+
+
+def console() -> "Console":
+    """Standard output; wide where it is no terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
 
 
 def note(message: str) -> None:

@@ -4,7 +4,7 @@ import re
 import shlex
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 from ns3l.cli import options, say
 from ns3l.cli.ending import RunFailed, running
 from ns3l.cli.options import examples
-from ns3l.data import DATASETS, Dataset
+from ns3l.data import Dataset
 from ns3l.errors import UserError
 from ns3l.progress import Mode
 from ns3l.recipe import Recipe
@@ -23,13 +23,13 @@ from ns3l.run import Trained
 from ns3l.shared import How, Plan
 from ns3l.split import make_split
 
-
 HELD_OUT = 0.2
 """The share of data without a test part that is held out where labels are held back anyway."""
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this file."""
+    app.command("demo", epilog=examples("ns3l demo", "ns3l demo --seeds 5 --out my-demo"))(demo)
     app.command(
         "train",
         epilog=examples(
@@ -40,6 +40,20 @@ def add_to(app: typer.Typer) -> None:
             "torchrun --nproc-per-node 2 -m ns3l train cifar10 --labels 4000 --method vat",
         ),
     )(train)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report, picture and runs.")] = Path("ns3l-demo"),
+    seeds: Annotated[str, typer.Option("--seeds", help="How many splits (two or more), or a list: 0,2,7.")] = "3",
+    quick: Annotated[bool, typer.Option("--quick", help="A quarter of the steps: to see that all works.")] = False,
+    data: Annotated[str, typer.Option("--data", metavar="digits|fashion-mnist", help="What to learn.")] = "digits",
+    root: options.Root = None,
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Runs at the same time.")] = None,
+) -> None:
+    """The whole job in about two minutes: five methods on digits with 30 labels, a table, a picture, an HTML report."""
+    from ns3l.demo import demo as shown
+
+    shown(out, options.seeds_of(seeds, None), quick, data, root, processes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -59,14 +73,12 @@ def train(
     data: options.Data,
     labels: options.Labels = None,
     method: options.Method = "ns3l",
-    seeds: Annotated[str | None, typer.Option("--seeds", help="How many (5 means 0 to 4), or a list: 0,2,7.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="One seed.")] = None,
+    seeds: options.Seeds = None,
+    seed: options.Seed = None,
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="Steps; schedules of weights stay as they are.")
     ] = None,
-    schedule: Annotated[
-        float, typer.Option("--schedule", help="Scale all step counts: 0.25 is a quarter of the recipe's.")
-    ] = 1.0,
+    schedule: options.Schedule = 1.0,
     protocol: options.Protocol = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the run, or of seed-0, seed-1 … with several seeds.")
@@ -77,9 +89,9 @@ def train(
     ] = None,
     device: options.Device = "auto",
     precision: Annotated[str | None, typer.Option("--precision", metavar="float32|bf16", help="Of a step.")] = None,
-    replicas: Annotated[int | None, typer.Option("--replicas", min=1, help="Seeds side by side on one GPU.")] = None,
-    progress: Annotated[str, typer.Option("--progress", metavar="auto|plain|live|quiet")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The same as --progress quiet.")] = False,
+    replicas: options.Replicas = None,
+    progress: options.Shown = "auto",
+    quiet: options.Quiet = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files into the run folder.")] = False,
     root: options.Root = None,
     label_column: options.LabelColumn = None,
@@ -95,7 +107,7 @@ def train(
     The default folder is runs/DATA/METHOD/seed-N.
     """
     numbers = options.seeds_of(seeds, seed)
-    how = How(device_of(device), _mode(progress, quiet), replicas=replicas, tensorboard=tensorboard)
+    how = How(device_of(device), mode_of(progress, quiet), replicas=replicas, tensorboard=tensorboard)
     loaded = options.read_data(data, root, label_column, size, channels, fit, skip_damaged)
     asked = Asked(labels, validation, steps, schedule, protocol, precision, tuple(settings or ()))
     recipe = recipe_for(method, data, loaded, asked)
@@ -120,22 +132,24 @@ def device_of(text: str) -> str:
     return text
 
 
-def _mode(progress: str, quiet: bool) -> Mode:
+def mode_of(progress: str, quiet: bool) -> Mode:
+    """How visibly to train."""
     match "quiet" if quiet else progress:
         case ("auto" | "plain" | "live" | "quiet") as mode:
-            return mode  # type: ignore[return-value]
+            return mode
     raise UserError(f"--progress is auto, plain, live or quiet, got {progress!r}")
 
 
 def recipe_for(method: str, name: str, data: Dataset, asked: Asked) -> Recipe:
     """The method's recipe for the data, with what was asked for."""
-    from ns3l.recipes import override, recipe
+    from ns3l.recipes import recipe
 
     if not 0 < asked.schedule < float("inf"):
         raise UserError(f"--schedule is a factor above 0, for example 0.25, got {asked.schedule}")
-    name = name if name in DATASETS else data.name
     labels, validation = options.labels_of(asked.labels), options.held_out(asked.validation)
-    made = recipe(method, name, labels, len(data.classes), data.x.shape[1:], asked.schedule, asked.protocol)
+    made = recipe(
+        method, options.name_of(name), labels, len(data.classes), data.x.shape[1:], asked.schedule, asked.protocol
+    )
     if validation is None and labels is not None and data.x_test is None and not made.split.validation:
         say.note(f"{data.name} has no test part: {HELD_OUT:.0%} is held out for validation (--validation 0: nothing)")
         validation = HELD_OUT
@@ -145,7 +159,16 @@ def recipe_for(method: str, name: str, data: Dataset, asked: Asked) -> Recipe:
         "execution.precision": asked.precision,
     }
     wanted = {path: value for path, value in wanted.items() if value is not None}
-    return override(made, wanted | options.settings_of(list(asked.settings)))
+    return changed(made, wanted | options.settings_of(list(asked.settings)))
+
+
+def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """A recipe with settings overridden, a choice of kind (optimizer=sgd) before what it contains (optimizer.lr)."""
+    from ns3l.recipes import override
+
+    outer = {path for path in settings if any(other.startswith(f"{path}.") for other in settings)}
+    first = {path: value for path, value in settings.items() if path in outer}
+    return override(override(recipe, first), {path: value for path, value in settings.items() if path not in outer})
 
 
 def _plans(recipe: Recipe, data: Dataset, seeds: Sequence[int], out: Path | None) -> list[Plan]:

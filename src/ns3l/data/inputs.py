@@ -111,17 +111,17 @@ def table_rows(path: Path, shape: tuple[int, ...], rows: int, label: str | None 
     columns: list[str] | None = None
     for frame in _frames(path, rows):
         columns = columns or _features(path, list(frame.columns), shape[0], label)
-        yield _numbers(done, len(frame)), _finite(path, lambda some, part: _values(some, part, columns), frame, done)
+        yield _numbers(done, len(frame)), _finite(path, _values, frame[columns], done)
         done += len(frame)
     if not done:
         raise DataError(f"{path}: it has no rows")
 
 
-def _values(frame: Any, part: str, columns: list[str]) -> np.ndarray:
-    text = [column for column in columns if getattr(frame[column].dtype, "kind", "O") not in "biuf"]
+def _values(frame: Any, part: str) -> np.ndarray:
+    text = [column for column in frame.columns if getattr(frame[column].dtype, "kind", "O") not in "biuf"]
     if text:
         raise DataError(f"features must be numbers; these columns are not: {', '.join(map(str, text[:20]))}")
-    return to_rows(frame[columns].to_numpy(dtype=np.float32, na_value=np.nan), part)
+    return to_rows(frame.to_numpy(dtype=np.float32, na_value=np.nan), part)
 
 
 def _frames(path: Path, rows: int) -> Iterator[Any]:
