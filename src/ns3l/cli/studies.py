@@ -98,25 +98,24 @@ def study(
 
     Safe to stop and to start again: what is done is skipped, what is begun continued, what failed tried again.
     """
-    from ns3l.study import study as described
-
     asked = options.load_options(data, label_column, size, channels)
-    made = described(
-        _names(methods),
+    made = _study(
         options.name_of(data),
-        options.labels_of(labels),
-        grid_of(grid),
-        options.seeds_of(seeds, None),
-        out or Path("runs") / f"study-{Path(data).stem}",
-        settings=_with_validation(data, root, asked, labels, options.settings_of(settings)),
+        labels,
+        asked,
+        root,
+        options.settings_of(settings),
+        _names(methods),
+        grid=grid_of(grid),
+        seeds=options.seeds_of(seeds, None),
+        out=out or Path("runs") / f"study-{Path(data).stem}",
         schedule=schedule,
         protocol=protocol,
         baseline=not no_baseline,
-        root=root,
-        **asked,
     )
+    place = executor_of(executor, address, workers, threads, gpus)
     how = How(device_of(device), mode_of(progress, quiet), replicas=replicas)
-    _carry_out(made, executor_of(executor, address, workers, threads, gpus), how, dry_run, measure, json, quiet)
+    _carry_out(made, place, how, dry_run, measure, json, quiet)
 
 
 def reproduce(
@@ -151,8 +150,9 @@ def reproduce(
     numbers = None if seeds is None else options.seeds_of(seeds, None)
     changed = options.settings_of(settings)
     made = reproduction(item, numbers, schedule, out, settings=changed, baseline=not no_baseline, root=root)
+    place = executor_of(executor, address, workers, threads, gpus)
     how = How(device_of(device), mode_of(progress, quiet), replicas=replicas)
-    _carry_out(made, executor_of(executor, address, workers, threads, gpus), how, dry_run, measure, json, quiet)
+    _carry_out(made, place, how, dry_run, measure, json, quiet)
 
 
 def search(
@@ -256,10 +256,26 @@ def executor_of(name: str, address: str | None, workers: int | None, threads: in
     raise UserError(f"--executor is local, processes or ray, got {name!r}")
 
 
+def _study(
+    data: str,
+    labels: str | None,
+    asked: dict[str, Any],
+    root: Path | None,
+    settings: dict[str, str],
+    methods: Sequence[str],
+    **more: Any,
+) -> "Study":
+    """The study of these methods, with a held-out part where no errors would be known otherwise."""
+    from ns3l.study import study as described
+
+    changed = _with_validation(data, root, asked, labels, settings)
+    return described(methods, data, options.labels_of(labels), settings=changed, root=root, **more, **asked)
+
+
 def _with_validation(
     data: str, root: Path | None, asked: dict[str, Any], labels: str | None, settings: dict[str, str]
 ) -> dict[str, Any]:
-    """Settings, with a held-out part where no errors would be known otherwise."""
+    """Settings that hold examples out for validation where data have no test part."""
     from ns3l.data import load
 
     if labels is None or "split.validation" in settings or load(data, root, **asked).x_test is not None:

@@ -19,6 +19,7 @@ from ns3l.data import Dataset
 from ns3l.errors import UserError
 from ns3l.progress import Mode
 from ns3l.recipe import Recipe
+from ns3l.record import differences, read_json
 from ns3l.run import Trained
 from ns3l.shared import How, Plan
 from ns3l.split import make_split
@@ -186,7 +187,6 @@ def _file_name(text: str) -> str:
 
 
 def _trained(plans: Sequence[Plan], data: Dataset, how: How, say_done: bool) -> list[Trained]:
-    from ns3l.record import read_json
     from ns3l.train import train as train_plans
 
     done = [p.path for p in plans if p.path and (p.path / "result.json").exists()]
@@ -201,8 +201,6 @@ def _trained(plans: Sequence[Plan], data: Dataset, how: How, say_done: bool) -> 
 
 def _refuse_other_runs(plans: Sequence[Plan]) -> None:
     """A folder of another recipe, split or seed is wrong use, seen before anything is trained."""
-    from ns3l.record import differences, read_json
-
     for plan in plans:
         wanted = {"recipe": plan.recipe.to_dict(), "split": plan.split.to_dict()}
         found = []
@@ -225,8 +223,9 @@ def _tell(trained: Sequence[Trained], json: bool, quiet: bool) -> None:
     elif not quiet:
         _show(trained)
     if failed:
-        first = failed[0].result.get("reason") or "see its result.json"
-        raise RunFailed(f"{len(failed)} of {len(trained)} runs failed; {failed[0].plan.path}: {first}")
+        path = failed[0].plan.path
+        stored = read_json(path / "result.json") if path else {}
+        raise RunFailed(f"{len(failed)} of {len(trained)} runs failed; {path}: {stored.get('reason')}")
 
 
 def _as_plain(run: Trained) -> dict[str, Any]:
