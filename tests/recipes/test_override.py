@@ -44,6 +44,7 @@ def test_a_weight_takes_a_number_a_schedule_or_a_part_of_its_schedule():
     text = '{"kind": "constant", "value": 2}'
     assert override(MADE, {"ns3l.weight": text}).terms["ns3l"].weight.value == 2
     assert override(MADE, {"supervised.weight": 2}).terms["supervised"].weight == 2.0
+    assert override(MADE, {"ns3l.weight": np.float32(2)}).terms["ns3l"].weight == Ramp(2.0, 50_000)
 
 
 def test_text_is_read_as_json_where_it_fits():
@@ -125,7 +126,10 @@ def test_a_threshold_of_1_over_the_classes_or_more_warns():
 def test_what_was_set_says_so_in_the_sources():
     changed = override(MADE, {"ns3l.weight": 3, "optimizer.lr": 1e-3})
     told = {path: source for path, _, source in describe(changed)}
-    assert told["ns3l.weight.value"] == told["optimizer.lr"] == told["optimizer.lr.at"] == "set by the user"
+    assert told["ns3l.weight.value"] == told["optimizer.lr.value"] == "set by the user"
+    assert told["optimizer.lr.at"] == "paper, Experimental Setup"
+    whole = override(MADE, {"ns3l.weight": {"kind": "ramp", "value": 1, "steps": 9}})
+    assert {source for path, _, source in describe(whole) if path.startswith("ns3l.weight")} == {"set by the user"}
     assert told["vat.eps"] == "Oliver et al. 2018, released settings"
     assert told["execution.mode"] == "default"
 

@@ -151,6 +151,7 @@ def _sources(data: str, terms: Mapping[str, Term]) -> dict[str, str]:
         "average": BERTHELOT,
         "statistics": BERTHELOT,
         "split": BERTHELOT,
+        "split.labels": PAPER,
         "split.validation": f"{OURS}: the protocol keeps one image" if data == "stl10" else "paper, Experimental Setup",
         "supervised": BERTHELOT,
         "mixmatch": BERTHELOT,

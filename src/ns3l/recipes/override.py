@@ -27,13 +27,13 @@ def override(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     Text is read as JSON where that is possible, so that "0.05" is a number. A number for a schedule is its value; a
     name for something of several kinds (optimizer=sgd) is that kind with its defaults.
     """
-    values = _open(recipe)
+    values, changed = _open(recipe), []
     for path, value in settings.items():
-        _set(values, path, value, _paths(recipe, values))
+        changed.append(_set(values, path, value, _paths(recipe, values)))
     terms = {name: values.pop(name) for name in recipe.terms}
     values["terms"] = {name: {"weight": held.pop("weight"), "term": held} for name, held in terms.items()}
-    kept = {path: source for path, source in recipe.sources.items() if not _below(path, settings)}
-    values["sources"] = kept | dict.fromkeys(settings, GIVEN)
+    kept = {path: source for path, source in recipe.sources.items() if not _below(path, changed)}
+    values["sources"] = kept | dict.fromkeys(changed, GIVEN)
     return _closed(values)
 
 
@@ -111,19 +111,22 @@ def _nodes(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _nodes(item, f"{path}.{name}" if path else str(name))
 
 
-def _below(path: str, settings: Mapping[str, Any]) -> bool:
-    return any(path == changed or path.startswith(f"{changed}.") for changed in settings)
+def _below(path: str, tops: list[str]) -> bool:
+    return any(path == top or path.startswith(f"{top}.") for top in tops)
 
 
-def _set(values: dict[str, Any], path: object, value: Any, known: list[str]) -> None:
+def _set(values: dict[str, Any], path: object, value: Any, known: list[str]) -> str:
+    """Put a value in its place; the path at which it then stands."""
     if path not in known:
         raise RecipeError(_unknown(str(path), known))
-    *way, last = str(path).split(".")
+    path = f"{path}.value" if f"{path}.value" in known and _is_number(_read(value)) else str(path)
+    *way, last = path.split(".")
     place: Any = values
     for name in way:
         place = place[int(name)] if isinstance(place, list) else place.get(name)
     key = int(last) if isinstance(place, list) else last
-    place[key] = _value(str(path), value, place[key])
+    place[key] = _value(path, value, place[key])
+    return path
 
 
 def _value(path: str, value: Any, now: Any) -> Any:
@@ -135,12 +138,11 @@ def _value(path: str, value: Any, now: Any) -> Any:
     for name in ("kind", "name"):
         if name in now and isinstance(value, str):
             return now if now[name] == value else {name: value}
-    scheduled = "kind" in now and "value" in now
-    return now | {"value": value} if scheduled and _is_number(value) else value
+    return value
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _read(value: Any) -> Any:

@@ -138,6 +138,8 @@ def _sources(terms: Mapping[str, Term]) -> dict[str, str]:
         "average": OLIVER,
         "statistics": OLIVER,
         "split": SETUP,
+        "split.balance": OLIVER,
+        "split.labeled_in_pool": OLIVER,
         "supervised": OLIVER,
     }
     for name in terms:
@@ -150,6 +152,10 @@ def _sources(terms: Mapping[str, Term]) -> dict[str, str]:
         sources |= {f"{n}.weight.value": NS3L for n in ("ns3l", "vat") if n in terms}
     if "pi" in terms and "ns3l" in terms:
         sources["pi.weight.value"] = f"{OLIVER}; {OURS}: the paper does not say that the sum keeps it"
+    if "vat" in terms:
+        sources["vat.xi"] = f"{OURS}: by measurement"
+    if "pl" in terms:
+        sources["pl.passes"] = f"{OLIVER} (1), {OURS} (2)"
     if paired:
         sources["pl.weight.value"] = guess
     return sources
