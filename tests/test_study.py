@@ -12,10 +12,12 @@ import ns3l
 from ns3l.data.reference import refer
 from ns3l.errors import InUseError, RecipeError, RunError
 from ns3l.executors import Local
+from ns3l.recipes import override
 from ns3l.record import find_runs, read_json
 from ns3l.report import report, to_text
 from ns3l.study import execute, measure, plan_of, reproduction, study
 from ns3l.study.description import point_name, safe
+from ns3l.study.estimate import likeness
 from ns3l.train import Stopped
 
 QUIET = ns3l.How(device="cpu", progress="quiet")
@@ -217,6 +219,14 @@ def test_plan_tells_time_from_records_or_measurement(tmp_path):
     elsewhere = plan_of(small(tmp_path / "other"), ALONE, records=[tmp_path])
     assert elsewhere.seconds > 0
     assert measure(one.rows["ns3l"], ns3l.load("digits"), QUIET).steps_per_second > 0
+
+
+def test_runs_are_alike_where_only_numbers_differ():
+    def key(method: str, **settings) -> str:
+        return likeness(override(ns3l.recipe(method, "digits", 30), settings).to_dict())
+
+    assert key("ns3l") == key("ns3l", **{"ns3l.negatives.threshold": 0.07, "ns3l.weight": 3.0, "optimizer.lr": 0.1})
+    assert len({key("ns3l"), key("ns3l-one-pass"), key("ns3l-uniform-1"), key("ns3l", **{"batch.unlabeled": 60})}) == 4
 
 
 def test_a_report_reads_a_study(tmp_path):

@@ -41,9 +41,16 @@ class Estimate:
 
 def likeness(recipe: Mapping[str, Any]) -> str:
     """What decides how fast a run is: equal text for recipes as JSON that differ only in numbers like weights."""
-    terms = {name: [*sorted(entry["term"]), entry["term"].get("kind")] for name, entry in recipe["terms"].items()}
+    terms = {name: _without_floats(entry["term"]) for name, entry in recipe["terms"].items()}
     named = ("data", "builder", "network", "preprocessing", "batch", "execution")
     return json.dumps([terms, *(recipe.get(name) for name in named)], sort_keys=True)
+
+
+def _without_floats(value: Any) -> Any:
+    """Kinds, counts and words of a term; thresholds and the like cost nothing."""
+    if isinstance(value, Mapping):
+        return {name: _without_floats(item) for name, item in value.items() if not isinstance(item, float)}
+    return value
 
 
 def recorded(roots: Iterable[Path]) -> dict[str, Estimate]:
