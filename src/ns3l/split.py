@@ -19,6 +19,7 @@ from ns3l.data.dataset import Dataset
 from ns3l.errors import DataError, RecipeError
 
 GENERATOR = "philox4x64-10, rows by rank, 1"
+MOST_ROWS = 2**29  # of a pool: what a manifest may ask memory for
 Balance = Literal["balanced", "stratified"]
 
 
@@ -110,7 +111,9 @@ class Split:
                 request=_request(manifest["request"]),
             )
             stored = manifest["hash"]
-        except (KeyError, TypeError, OverflowError) as error:
+        except DataError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"this is not the manifest of a split, as Split.to_dict() writes it: {error!r}") from error
         if split.hash != stored:
             raise DataError(f"the split was changed by hand: its rows hash to {split.hash}, the manifest says {stored}")
@@ -178,6 +181,8 @@ def _ranges(rows: np.ndarray) -> list[list[int]]:
 
 
 def _rows(ranges: list[list[int]]) -> np.ndarray:
+    if (count := sum(stop - start for start, stop in ranges)) > MOST_ROWS:
+        raise DataError(f"the split's pool has {count:,} rows; at most {MOST_ROWS:,} can be")
     parts = [np.arange(start, stop, dtype=np.int64) for start, stop in ranges]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 

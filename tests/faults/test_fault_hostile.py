@@ -191,6 +191,15 @@ def test_names_are_only_names(tmp_path, run):
                 assert not Path("/tmp/ns3l-was-executed").exists()
 
 
+def test_splits_that_unfold():
+    """A manifest of a few bytes can ask for any number of rows; a range that is none is refused."""
+    manifest = make_split(blobs(), tiny().split, 0).to_dict()
+    with row("hostile", "split manifests that ask for absurd pools") as told:
+        for ranges in ([[0, 10**10]], [[0, 10**18]], [[0, 2**28]] * 9, [[]], [[1]], [[1, 2, 3]], [["a", "b"]], 7):
+            with told.trying(str(ranges)):
+                refused(lambda ranges=ranges: Split.from_dict(manifest | {"unlabeled_ranges": ranges}), (UserError,))
+
+
 def test_tables_that_unfold(tmp_path, monkeypatch):
     """A few bytes of Parquet can stand for any number of equal rows."""
     import pandas
