@@ -208,7 +208,7 @@ Steps = dict[str, tuple[Callable[[], None], int]]
 
 
 def timed(steps: Steps, rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Milliseconds of each by round, in turns: of the clock, or on one CPU thread of the processor, which others share."""
+    """Milliseconds of each by round, in turns: of the clock, or on one CPU thread of the processor."""
     clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(-2, rounds):

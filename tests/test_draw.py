@@ -333,3 +333,10 @@ def test_seeds_may_be_mapped_over():
     seeds = torch.tensor([3, 4])
     mapped = torch.func.vmap(lambda seed: Draw(seed, 5).bits(6))(seeds)
     assert torch.equal(mapped, torch.stack([Draw(3, 5).bits(6), Draw(4, 5).bits(6)]))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 5), (40, 1, 8, 8), (100, 3, 32, 32)])
+def test_noise_made_on_the_host_is_that_of_the_tensor_form(monkeypatch, shape):
+    quick = Draw(7, 21).stream("noise").noise(shape)
+    monkeypatch.setattr("ns3l.draw._eager", lambda device: False)
+    assert torch.equal(quick, Draw(7, 21).stream("noise").noise(shape)) and quick.shape == shape

@@ -84,13 +84,18 @@ def _words_ahead(seed: int, stream: int, first: int, blocks: int) -> np.ndarray:
     return host_words(seed, stream, first, blocks, _AHEAD).astype(np.uint32)
 
 
-def _bits_on_host(seed: int, stream: int, step: int, count: int) -> Tensor:
+def _some_words(seed: int, stream: int, step: int, count: int) -> np.ndarray:
     blocks = (count + 3) // 4
     if blocks > _SMALL or not 0 <= step < 2**62:
         words = host_words(seed, stream, step, blocks)[:, 0]
     else:
         words = _words_ahead(seed, stream, step - step % _AHEAD, blocks)[:, step % _AHEAD]
-    return torch.from_numpy(words.reshape(-1)[:count].astype(np.int64))
+    return words.reshape(-1)[:count]
+
+
+@lru_cache(maxsize=1)
+def _noise_table() -> np.ndarray:
+    return (np.array(_values("noise", 0.0)).astype(np.float32) * 2.0**-_UNIT).astype(np.float32)
 
 
 def _eager(device: torch.device) -> bool:
@@ -174,7 +179,7 @@ class Draw:
 
     def stream(self, name: str) -> "Draw":
         """The draws of one name (a view, a term); names nest."""
-        return replace(self, path=f"{self.path}/{name}")
+        return Draw(self.seed, self.step, self.device, f"{self.path}/{name}", self.shard, self.parts)
 
     def at(self, step: int | Tensor) -> "Draw":
         """The same stream at another step."""
@@ -203,11 +208,14 @@ class Draw:
         whole = self._bits((world * sum(self.parts), *shape[1:])).split([world * part for part in self.parts])
         return torch.cat([w[rank * part : (rank + 1) * part] for w, part in zip(whole, self.parts, strict=True)])
 
+    def _words_on_host(self, count: int) -> np.ndarray:
+        return _some_words(int(self.seed), _stream_number(self.path), int(self.step), count)
+
     def _bits(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape)
         device = torch.device(self.device)
         if _eager(device):
-            return _bits_on_host(int(self.seed), _stream_number(self.path), int(self.step), count).reshape(shape)
+            return torch.from_numpy(self._words_on_host(count).astype(np.int64)).reshape(shape)
         block = torch.arange((count + 3) // 4, dtype=torch.int64, device=device)
         stream = torch.full_like(block, _stream_number(self.path))
         low, high = (torch.zeros_like(block) + word for word in _words(self.step))
@@ -241,6 +249,10 @@ class Draw:
         Two numbers from every 32-bit word, each by one look into a table.
         """
         rows, each = shape[0], math.prod(shape[1:])
+        if not self.parts and _eager(torch.device(self.device)):
+            words = self._words_on_host(rows * ((each + 1) // 2)).reshape(rows, (each + 1) // 2)
+            levels = np.concatenate((words >> 19, (words >> 3) & (_LEVELS - 1)), 1)[:, :each].astype(np.int64)
+            return torch.from_numpy(_noise_table()[levels]).reshape(tuple(shape))
         bits = self.bits((rows, (each + 1) // 2))
         table = _integers("noise", 0.0, torch.device(self.device))
         level = torch.cat((bits >> 19, (bits >> 3) & (_LEVELS - 1)), 1)[:, :each]

@@ -64,8 +64,8 @@ class Replica:
         self.source.augment = self.recipe.augmentation
 
     def compiled(self, style: str) -> None:
-        """Run the parts of the step compiled; evaluation stays eager."""
-        self.asks = False  # a number that changes would be compiled anew in every step
+        """Run the parts of the step compiled, with numbers on the device; evaluation stays eager."""
+        self.asks = False  # a plain number that changes would be compiled anew in every step
         student, teacher = self.networks
         self.networks = _compiled(student, style), None if teacher is None else _compiled(teacher, style)
         self.source.augment = torch.compile(self.recipe.augmentation, mode=style)
@@ -125,26 +125,31 @@ class Replica:
         weights, moments = self.optimizer.update(self.flat.vector, gradient, self.moments, step, self.decayed)
         ends = torch.stack([gradient.sum(), weights.sum()]).double()
         faults = ~torch.cat([numbers[1:], ends]).isfinite()
+        sums = self.sums + torch.cat([numbers, self.ones])
+        if self.asks and not (faults.any() or self.resting or self.fault[0] >= 0):
+            self.flat.vector.copy_(weights)
+            self.sums.copy_(sums)
+            self.moments = moments
+            self._follow(1.0)
+            return
         running = (self.fault[0] < 0) & ~self.rests
         fine = running & ~faults.any()
         self._settle(running & ~fine, [(self.fault, torch.stack([self.count, faults.int().argmax()]))])
         self._settle(~fine, zip(self.buffers, statistics, strict=True))
-        sums = self.sums + torch.cat([numbers, self.ones])
         kept = [(self.moments[name], value) for name, value in moments.items()]
         self._settle(fine, [(self.flat.vector, weights), (self.sums, sums), *kept])
+        self._follow(fine)
+
+    def _follow(self, fine: float | Tensor) -> None:
+        """Count the step and move the average, by a flag."""
         if self.average is not None:
-            share = float(fine) * (1 - self.average.decay) if self.asks else fine * (1 - self.average.decay)
-            self.average.update(self.student, share)
-        self.count += fine
+            self.average.update(self.student, fine * (1 - self.average.decay))
+        self.count += fine if isinstance(fine, Tensor) else 1
 
     def _settle(self, when: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Put new values in the place of old ones when a flag on the device is set."""
-        if not self.asks:
-            for old, new in pairs:
-                old.copy_(torch.where(when, new, old))
-        elif when:
-            for old, new in pairs:
-                old.copy_(new)
+        """Put new values in the place of old ones where a flag on the device is set."""
+        for old, new in pairs:
+            old.copy_(torch.where(when, new, old))
 
     def found_fault(self) -> Fault | None:
         """What the latch holds; asks the host."""
@@ -234,25 +239,35 @@ class Engine:
         """Compile and capture; where that fails, say why in a line and run eagerly."""
         kept = [{name: value.clone() for name, value in replica.state().items()} for replica in self.replicas]
         try:
-            style = "max-autotune-no-cudagraphs" if execution.autotune else "default"
-            for replica in self.replicas:
-                replica.compiled(style)
-            for replica in self.replicas:
-                replica.source.store.stage(int(replica.count))
-            if self.mode == "captured":
-                self._replay = _captured(self.replicas)
-            else:
-                self._eager()
+            self._warm(execution)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as problem:  # whatever a compiler or a user's network may raise
-            self.mode, self.reason = "eager", f"{self.mode} failed: {str(problem).strip().splitlines()[0][:200]}"
+            said = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
+            self.mode, self.reason = "eager", f"{self.mode} failed: {said}"
             self._replay = self._eager
             for replica in self.replicas:
                 replica.asks = self.device.type == "cpu"
                 replica.plainly()
         for replica, state in zip(self.replicas, kept, strict=True):
             replica.load(state)
+
+    def _warm(self, execution: Execution) -> None:
+        """A step as it is written, which makes the tables of draws once for all; then compiled, then captured."""
+        from torch._dynamo import config  # only where something is compiled: it takes long to import
+
+        for replica in self.replicas:
+            replica.source.store.stage(int(replica.count))
+            replica.asks = False
+        self._eager()
+        style = "max-autotune-no-cudagraphs" if execution.autotune else "default"
+        with config.patch(recompile_limit=64, accumulated_recompile_limit=1024):  # replicas differ in numbers
+            for replica in self.replicas:
+                replica.compiled(style)
+            if self.mode == "captured":
+                self._replay = _captured(self.replicas)
+            else:
+                self._eager()
 
 
 def _choose(mode: str, device: torch.device) -> tuple[str, str]:
