@@ -158,6 +158,19 @@ def test_a_failed_run_does_not_stop_the_others_and_is_tried_again(tmp_path):
     assert result["earlier_failures"] == ["OSError: the disk is tired"]
 
 
+def test_who_watches_may_end_a_run_early(tmp_path):
+    seen = []
+
+    def enough(plan, metrics):
+        seen.append(metrics["validation_error"])
+        return True
+
+    result = carry_out(small(tmp_path, seeds=1, baseline=False), replace(QUIET, watch=enough))
+    assert result.succeeded and len(seen) == 1
+    told = read_json(tmp_path / "ns3l" / "default" / "seed-0" / "result.json")
+    assert (told["step"], told["steps"], told["validation_error"]["last"]) == (10, 20, seen[0])
+
+
 def test_runs_side_by_side_fail_alone(tmp_path):
     def fail(plan, metrics):
         if plan.seed == 2:

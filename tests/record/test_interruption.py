@@ -40,3 +40,15 @@ def test_nothing_is_caught_outside_the_main_thread():
     thread.start()
     thread.join()
     assert seen == [None]
+
+
+def test_a_wish_passes_between_nested_interruptions():
+    with Interruption() as outer:
+        with Interruption() as inner:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert inner.requested == signal.SIGTERM and outer.requested is None
+        assert outer.requested == signal.SIGTERM
+        with Interruption() as later:
+            assert later.requested == signal.SIGTERM
+    with Interruption() as fresh:
+        assert fresh.requested is None
