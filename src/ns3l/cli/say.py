@@ -33,11 +33,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, title_justify="left")
+    shown = Table(box=SIMPLE_HEAD)
     for column in columns:
         shown.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(plain(cell, 10_000)) for cell in row))
+    if title:
+        console().print(Text(title, style="bold"))
     console().print(shown)
 
 

@@ -89,7 +89,9 @@ def train(
         str | None, typer.Option("--validation", metavar="N|SHARE", help="Labeled examples to hold out.")
     ] = None,
     device: options.Device = "auto",
-    precision: Annotated[str | None, typer.Option("--precision", metavar="float32|bf16", help="Of a step.")] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", metavar="float32|bf16", help="Precision of a step.")
+    ] = None,
     replicas: options.Replicas = None,
     progress: options.Shown = "auto",
     quiet: options.Quiet = False,
