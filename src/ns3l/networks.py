@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -196,10 +197,23 @@ def build(factory: Callable[[], nn.Module], draw: Draw) -> nn.Module:
     return network
 
 
+_NORMS: WeakKeyDictionary[nn.Module, list[_BatchNorm]] = WeakKeyDictionary()
+
+
+def _norms(network: nn.Module) -> list[_BatchNorm]:
+    """The batch norm layers of a network, looked for once: a small network takes as long to search as to run."""
+    found = None if torch.compiler.is_compiling() else _NORMS.get(network)
+    if found is None:
+        found = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
+        if not torch.compiler.is_compiling():
+            _NORMS[network] = found
+    return found
+
+
 @contextmanager
 def frozen_statistics(network: nn.Module) -> Iterator[None]:
     """Within it, batch norm in training mode uses the batch's statistics but moves no running ones."""
-    tracking = [layer for layer in network.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    tracking = [layer for layer in _norms(network) if layer.track_running_stats]
     for layer in tracking:
         layer.track_running_stats = False
     try:
