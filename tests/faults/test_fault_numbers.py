@@ -182,7 +182,7 @@ def test_unlabeled_rows_of_other_classes():
                 labeled = np.concatenate([np.flatnonzero(labels == k)[:5] for k in range(6)])
                 data = Dataset("digits-0-5", x[pool], labels, tuple("012345"), x[test], y[test])
                 split = chosen(data, labeled)
-                found = [accuracy(data, method, split, many(10, 300)) for method in ("supervised", "ns3l", "vat+ns3l")]
+                found = [accuracy(data, method, split, many(10, 150)) for method in ("supervised", "ns3l", "vat+ns3l")]
                 assert min(found) > 100 / 6
                 told_all.append(f"{share:.0%}: " + ", ".join(f"{value:.1f}" for value in found))
         told.note = f"test accuracy of supervised, ns3l, vat+ns3l by share: {'; '.join(told_all)}"
@@ -198,7 +198,7 @@ def test_imbalance():
         data = Dataset("digits-imbalanced", x[pool], y[pool], tuple("0123456789"), x[test], y[test])
         labeled = np.concatenate([np.flatnonzero(data.y == k)[:3] for k in range(10)])
         split = chosen(data, labeled)
-        found = [accuracy(data, method, split, many(10, 300)) for method in ("supervised", "ns3l", "vat+ns3l")]
+        found = [accuracy(data, method, split, many(10, 150)) for method in ("supervised", "ns3l", "vat+ns3l")]
         told.note = f"test accuracy of supervised, ns3l, vat+ns3l: {', '.join(f'{value:.1f}' for value in found)}"
 
 
