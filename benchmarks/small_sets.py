@@ -1,6 +1,6 @@
 """Small public sets with few labels: this estimator beside scikit-learn's classifiers.
 
-    OMP_NUM_THREADS=1 python benchmarks/small_sets.py --seeds 10 --out results/small_sets.json --table results/small_sets.md
+    python benchmarks/small_sets.py --seeds 10 --out results/small_sets.json --table results/small_sets.md
 
 Six sets that come with scikit-learn or are made by it, 3 to 10 labels a class, all other training rows unlabeled.
 The defaults of `ns3l.recipes.own` were chosen on digits, and on the seeds from 100 on; the seeds reported start at 0.

@@ -26,6 +26,7 @@ METHODS = ("supervised", "pl", "ns3l", "vat", "vat+ns3l")
 LABELS = 3  # of every class
 TRAIN = {"digits": 1400, "fashion-mnist": 60_000}
 STEPS = 400
+WIDTH = 24
 QUICK_STEPS = 100
 Data = Literal["digits", "fashion-mnist"]
 
@@ -107,9 +108,10 @@ def _loaded(data: Data, root: Path | str | None) -> Dataset:
 
 
 def demo_recipe(method: str, data: Dataset, steps: int = STEPS) -> Recipe:
-    """The defaults for one's own data, evaluated four times."""
+    """The defaults for one's own data, with a narrower network for two minutes on two cores, evaluated four times."""
     recipe = own(method, data.name, len(data.classes), tuple(data.x.shape[1:]), steps=steps)
-    return replace(recipe, evaluation=EvaluationPlan(max(1, steps // 4), rule="last"))
+    network = replace(recipe.network, options={**recipe.network.options, "width": WIDTH})
+    return replace(recipe, network=network, evaluation=EvaluationPlan(max(1, steps // 4), rule="last"))
 
 
 def _train(job: tuple[Any, ...]) -> tuple[str, int, float]:

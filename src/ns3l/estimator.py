@@ -205,8 +205,9 @@ def _labels(y: Any, rows: int) -> np.ndarray:
 
 
 def _kind(y: Any) -> Any:
-    """Lists with gaps stay as they are; other lists become what NumPy makes of them."""
-    return object if isinstance(y, list | tuple) and any(label is None for label in y) else None
+    """Lists of several kinds, text and NaN say, stay as they are; others become what NumPy makes of them."""
+    kinds = {type(label) for label in y} if isinstance(y, list | tuple) else set()
+    return object if len(kinds) > 1 and not kinds.isdisjoint((str, type(None))) else None
 
 
 def _classes(labels: np.ndarray, names: tuple[str, ...]) -> np.ndarray:

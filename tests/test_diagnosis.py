@@ -1,0 +1,53 @@
+"""What a trained model tells of itself, and the comparison with the supervised baseline."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+from ns3l.diagnosis import Diagnosis
+from ns3l.errors import DataError
+from ns3l.estimator import SemiSupervisedClassifier
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, truth = make_blobs(90, 4, centers=3, cluster_std=1.0, random_state=0)
+    y = np.where(np.arange(90) % 3 == 0, truth, -1)
+    model = SemiSupervisedClassifier("pl+ns3l", steps=30, random_state=0, device="cpu").fit(x, y)
+    return model, x, y
+
+
+def test_behavior_on_the_training_rows_never_judges_by_labels_that_were_trained_on(fitted):
+    told = fitted[0].diagnose()
+    assert set(told.behavior) == {"ns3l", "pl"}
+    assert set(told.behavior["ns3l"]) == {"marked", "rows_without"} and set(told.behavior["pl"]) == {"confident"}
+    probability = fitted[0].predict_proba(fitted[1])
+    assert told.behavior["ns3l"]["marked"] == pytest.approx((probability < 0.4 / 3).mean(), abs=1e-6)
+    assert told.behavior["pl"]["confident"] == pytest.approx((probability.max(1) > 0.95).mean(), abs=1e-6)
+    assert "not known" in str(told)
+
+
+def test_comparison_holds_every_labeled_row_out_once(fitted):
+    model, x, y = fitted
+    told = model.diagnose(x, y, folds=2)
+    assert told.rows == (y >= 0).sum()
+    assert told.error - told.supervised_error == pytest.approx(100 * (told.spoiled - told.repaired) / told.rows)
+    assert "true_marked" in told.held_out["ns3l"] and "held out" in str(told)
+    assert told == model.diagnose(x, y, folds=2)
+
+
+@pytest.mark.parametrize(
+    ("repaired", "spoiled", "p", "word"), [(20, 2, 0.001, "helped"), (2, 20, 0.001, "hurt"), (3, 2, 1.0, "too few")]
+)
+def test_the_verdict_is_honest(repaired, spoiled, p, word):
+    told = Diagnosis("ns3l", {}, {}, 100, 10.0, 20.0, repaired, spoiled, p)
+    assert word in told.verdict
+
+
+def test_what_cannot_be_held_out(fitted):
+    model, x, y = fitted
+    alone = np.where((y == 0) & (np.arange(90) > np.flatnonzero(y == 0)[0]), -1, y)
+    with pytest.raises(DataError, match="two of every class"):
+        model.diagnose(x, alone)
+    with pytest.raises(DataError, match="labels too"):
+        model.diagnose(x)
