@@ -56,6 +56,7 @@ def test_recipes_by_label_get_a_baseline_stripped_of_unlabeled_examples(tmp_path
     assert rows["supervised"].steps == 33
     assert list(rows["supervised"].terms) == ["supervised"]
     assert rows["supervised"].optimizer == peer.optimizer
+    assert rows["supervised"].batch.unlabeled == 0
 
 
 def test_a_grid_varies_the_rows_that_it_concerns(tmp_path):
@@ -119,6 +120,9 @@ def test_a_study_is_carried_out_once_and_extended(tmp_path):
     assert carry_out(more).succeeded
     assert statuses(more) == ["complete"] * 4
     assert before.items() <= weights(tmp_path).items()
+    again = []
+    assert carry_out(more, tell=again.append).succeeded
+    assert len(again) == 1 and again[0].endswith("4 of 4 runs complete")
     told = read_json(tmp_path / "study.json")
     assert told["seeds"] == [0, 1] and [entry["seeds"] for entry in told["earlier"]] == [[0]]
     assert told["data"]["hash"] == ns3l.load("digits").hash and told["ns3l"]
@@ -156,6 +160,13 @@ def test_a_failed_run_does_not_stop_the_others_and_is_tried_again(tmp_path):
     result = read_json(tmp_path / "ns3l" / "default" / "seed-0" / "result.json")
     assert result["status"] == "complete"
     assert result["earlier_failures"] == ["OSError: the disk is tired"]
+
+
+def test_numbers_that_are_not_finite_fail_their_run_alone(tmp_path):
+    one = small(tmp_path, grid={"optimizer.lr": [1e-3, 1e38]}, seeds=1, baseline=False)
+    (failed,) = carry_out(one).failed
+    assert failed[0].values == {"optimizer.lr": 1e38}
+    assert failed[1].reason.startswith("not finite at step")
 
 
 def test_who_watches_may_end_a_run_early(tmp_path):

@@ -72,6 +72,8 @@ def test_mistakes_are_refused(tmp_path):
         Processes(0)
     with pytest.raises(UserError, match="worker processes are for CPUs"):
         next(Processes(1).execute([], small(tmp_path).data, ns3l.How(device="cuda:0")))
+    with pytest.raises(UserError, match="functions of a module, not lambdas"):
+        next(Processes(1).execute([], small(tmp_path).data, ns3l.How(device="cpu", watch=lambda plan, metrics: True)))
 
 
 def test_workers_are_as_many_as_cores_allow(monkeypatch):

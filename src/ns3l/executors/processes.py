@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ class Processes(Executor):
         """Carry out tasks, the next one where a worker is free."""
         if how.where().type != "cpu":
             raise UserError(f"worker processes are for CPUs, the device is {how.where()}; use the local executor")
+        _refuse_unsendable(how)
         follower, how = Follower(how.progress), replace(how, device="cpu", progress="quiet")
         crew = _Crew(tuple(tasks), data, how, self)
         try:
@@ -65,6 +67,16 @@ class Processes(Executor):
     def abreast(self, tasks: int) -> int:
         """As many as there are workers."""
         return min(tasks, self.workers or max(1, (os.cpu_count() or 1) // self.threads))
+
+
+def _refuse_unsendable(how: How) -> None:
+    """Functions reach a process that is started anew only by their name."""
+    try:
+        pickle.dumps((how.network, how.watch))
+    except (pickle.PicklingError, AttributeError, TypeError) as problem:
+        raise UserError(
+            f"worker processes need a network and a watch that are functions of a module, not lambdas: {problem}"
+        ) from problem
 
 
 @dataclass
