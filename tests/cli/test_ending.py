@@ -78,6 +78,7 @@ def test_only_the_first_process_of_a_job_prints(monkeypatch, capsys):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(SystemExit, match="2"), ending():
         print("progress")
+        print("a note", file=sys.stderr)
         raise DataError("wrong")
     assert capsys.readouterr() == ("", "")
     with pytest.raises(SystemExit, match="1"), ending():

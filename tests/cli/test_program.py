@@ -54,6 +54,7 @@ def test_a_job_of_two_processes(tmp_path):
     done = call(*words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ns3l on digits") == 1
+    assert done.stderr.count("is held out for validation") == 1
     assert json.loads((tmp_path / "r" / "result.json").read_text())["status"] == "complete"
     wrong = call(*words[:-1], tmp_path / "other", "--method", "nsl")
     assert wrong.stderr.count("did you mean 'ns3l'") == 1

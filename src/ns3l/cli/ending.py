@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import TextIO
 
 from ns3l.errors import RunError, UserError
@@ -33,8 +33,11 @@ def ending(debug: bool = False) -> Iterator[None]:
     """Turn what is raised inside into a message on standard error and an exit code; only the first process prints."""
     with ExitStack() as stack:
         stack.enter_context(_plain_warnings())
+        messages = sys.stderr
         if _rank():
-            stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))  # noqa: PTH123
+            nowhere = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
         try:
             yield
         except (Exception, KeyboardInterrupt) as problem:
@@ -42,7 +45,7 @@ def ending(debug: bool = False) -> Iterator[None]:
                 raise
             code, message = told(problem)
             if message and (not _rank() or code == FAILED):
-                print(message, file=sys.stderr, flush=True)
+                print(message, file=messages, flush=True)
             sys.exit(code)
 
 
