@@ -186,6 +186,7 @@ def test_fashion_mnist_table():
         assert (made.steps, made.evaluation.every, made.evaluation.rule) == (58_000, 1160, "last")
         assert (made.split.labels, made.split.labeled_in_pool, made.network.name) == (2000, False, "small-conv-net")
         assert made.batch.labeled == 50
+        assert sum(p.numel() for p in made.network_for((28, 28, 1)).parameters()) == 24_058
     assert [rows[f"Threshold T = 0.03{end}"].terms["ns3l"].term.passes for end in ("", ", one pass (further row)")] == [
         2,
         1,
