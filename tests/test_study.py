@@ -10,7 +10,7 @@ from tests.executors.small_study import small, tiny_data, weights
 
 import ns3l
 from ns3l.data.reference import refer
-from ns3l.errors import InUseError, RecipeError, RunError
+from ns3l.errors import InUseError, RecipeError, RunError, UserError
 from ns3l.executors import Local
 from ns3l.recipes import override
 from ns3l.record import find_runs, read_json
@@ -197,6 +197,12 @@ def test_a_second_start_at_once_is_refused(tmp_path):
     with FileLock(tmp_path / ".lock"), pytest.raises(InUseError, match="is being carried out by"):
         carry_out(one)
     assert not find_runs(tmp_path)
+
+
+def test_several_processes_of_one_job_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="torchrun is for `ns3l train`"):
+        carry_out(small(tmp_path))
 
 
 def test_a_folder_of_another_study_is_refused_untouched(tmp_path):

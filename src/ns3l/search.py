@@ -290,7 +290,7 @@ class _Search:
 
     def _tried(self, trial: Any) -> Tried:
         states = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
-        values = self._suggest(_Stored(trial.params))  # type: ignore[arg-type]
+        values = self._suggest(_Stored(trial.params))
         path = self.root / point_name(values)
         last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
         error = trial.value if trial.state.name == "COMPLETE" else last

@@ -93,7 +93,7 @@ def test_a_name_chooses_a_kind_with_its_defaults():
         ({"steps": 0}, "steps >= 1"),
         ({"ns3l.weight": [1]}, r"recipe\.terms\.ns3l\.weight must be a number or a mapping, got \[1\]"),
         ({"ns3l.weight": -1}, "at least 0"),
-        ({"ns3l.weight": object()}, "must be a number, text or a mapping of such"),
+        ({"ns3l.weight": len}, "must be a number, text or a mapping of such"),
         ({"ns3l.weight": {1: {2}}}, "must be a number, text or a mapping of such"),
         ({"ns3l.negatives": {"kind": "unform"}}, "did you mean 'uniform'"),
         ({"ns3l.weight": {"kind": "ramp"}}, r"terms\.ns3l\.weight lacks value, steps"),

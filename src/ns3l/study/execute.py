@@ -1,5 +1,6 @@
 """A study carried out: begun, continued or only read; safe to start twice; failures kept and told at the end."""
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from typing import Any
 
 from ns3l.data.dataset import Dataset
 from ns3l.environment import environment
-from ns3l.errors import InUseError, RunError
+from ns3l.errors import InUseError, RunError, UserError
 from ns3l.executors.local import Local
 from ns3l.executors.task import Executor, Outcome
 from ns3l.record import differences, read_json, write_json
@@ -55,6 +56,8 @@ def execute(
     A signal saves all runs and raises `Stopped`; the same call later continues. A second start while the first is
     under way is refused with an `InUseError`.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("a study is started by one process; torchrun is for `ns3l train`, a single run on several GPUs")
     executor = executor or Local()
     with writing(study.root):
         study.root.mkdir(parents=True, exist_ok=True)

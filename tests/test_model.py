@@ -1,0 +1,66 @@
+"""Models: saved and loaded without running code, refused where they do not fit."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from tests.training import QUIET, clouds, recipe
+from torch import nn
+
+from ns3l.errors import RunError
+from ns3l.model import load_model
+from ns3l.recipe import Network
+from ns3l.train import fit
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fit(recipe(), clouds(), how=QUIET).models[0]
+
+
+def test_a_saved_model_predicts_the_same(model, tmp_path):
+    model.save(tmp_path / "m")
+    x = clouds().x
+    for path in (tmp_path / "m", tmp_path / "m/model.safetensors", str(tmp_path / "m")):
+        loaded = load_model(path)
+        np.testing.assert_array_equal(loaded.probabilities(x), model.probabilities(x))
+    assert loaded.classes == ("a", "b", "c") and loaded.shape == (5,)
+    assert not loaded.network.training
+
+
+def test_probabilities_are_of_the_logits_whatever_the_batch(model):
+    x = clouds().x
+    p = model.probabilities(x)
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+    torch.testing.assert_close(model.logits(x, batch=7), model.logits(x))
+    torch.testing.assert_close(model.module()(torch.from_numpy(x)), model.logits(x))
+
+
+def test_rows_of_another_shape_are_refused(model):
+    with pytest.raises(ValueError, match=r"takes rows of shape \(5,\), got \(4,\)"):
+        model.logits(np.zeros((2, 4), np.float32))
+
+
+def test_what_is_no_model_is_refused(model, tmp_path):
+    with pytest.raises(RunError, match="there is no model in"):
+        load_model(tmp_path)
+    model.save(tmp_path)
+    told = json.loads((tmp_path / "model.json").read_text())
+    for change, message in [
+        ({"shape": [6]}, r"does not describe the model beside it: body.0.weight should have the shape \[8, 6\]"),
+        ({"recipe": {}}, "does not describe a model"),
+    ]:
+        (tmp_path / "model.json").write_text(json.dumps({**told, **change}))
+        with pytest.raises(RunError, match=message):
+            load_model(tmp_path)
+
+
+def test_a_network_of_ones_own_must_be_given_to_load(tmp_path):
+    made = recipe("ns3l", network=Network("own"))
+    how = QUIET.__class__(**{**QUIET.__dict__, "network": lambda: nn.Linear(5, 3)})
+    trained = fit(made, clouds(), out=tmp_path, how=how).models[0]
+    with pytest.raises(RunError, match="network of your own class"):
+        load_model(tmp_path / "seed-0")
+    loaded = load_model(tmp_path / "seed-0", network=nn.Linear(5, 3))
+    np.testing.assert_array_equal(loaded.probabilities(clouds().x), trained.probabilities(clouds().x))

@@ -1,0 +1,70 @@
+"""One run's folder: what it records, what it evaluates, what the end writes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.training import QUIET, clouds, lines, recipe
+
+from ns3l.model import load_model
+from ns3l.recipe import EvaluationPlan
+from ns3l.train import fit
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    return out / "seed-3", fit(recipe("vat+ns3l"), clouds(), seeds=[3], out=out, how=QUIET)
+
+
+def test_every_evaluation_is_a_line(run):
+    told = lines(run[0])
+    assert [line["step"] for line in told] == [4, 8, 12]
+    for line in told:
+        assert set(line["loss"]) == {"total", "supervised", "vat", "ns3l"}
+        parts = sum(line["weights"][name] * line["loss"][name] for name in line["weights"])
+        assert line["step"] < 12 or line["loss"]["total"] == pytest.approx(parts, rel=1e-5)  # weights ramp until step 6
+        assert 0 <= line["validation_error"] <= 100 and 0 <= line["test_error"] <= 100
+        assert set(line["negatives"]) == {"ns3l"}
+
+
+def test_the_result_says_how_it_was_made(run):
+    result = json.loads((run[0] / "result.json").read_text())
+    expected = {"status": "complete", "step": 12, "steps": 12, "seed": 3, "method": "vat+ns3l", "labels": 12}
+    expected |= {"rule": "best_validation", "evaluation_interval": 4, "schedule": 1.0, "mode": "eager"}
+    assert {name: result[name] for name in expected} == expected
+    history = lines(run[0])
+    best = min(history, key=lambda line: line["validation_error"])
+    assert result["test_error"]["last"] == history[-1]["test_error"]
+    assert result["test_error"]["best_validation"] == best["test_error"]
+    assert result["validation_error"]["best_validation"] == best["validation_error"]
+    assert result["evaluation"]["test"]["error"] == best["test_error"]
+    assert result["seconds"] > 0 and result["memory_mb"] > 0 and result["hardware"]
+
+
+def test_the_model_in_the_folder_is_the_result_of_the_run(run):
+    x = clouds().x_test
+    one, other = run[1].models[0], load_model(run[0])
+    np.testing.assert_array_equal(one.probabilities(x), other.probabilities(x))
+    error = 100 * float((one.probabilities(x).argmax(1) != clouds().y_test).mean())
+    assert error == pytest.approx(run[1].errors()[0])
+
+
+def test_the_environment_is_recorded(run):
+    told = json.loads((run[0] / "environment.json").read_text())
+    assert told["threads"] == torch.get_num_threads() and told["device"] == "cpu"
+
+
+def test_without_validation_and_test_there_is_no_error():
+    data = replace(clouds(), x_test=None, y_test=None)
+    made = recipe(split=replace(recipe().split, validation=0), evaluation=EvaluationPlan(every=6, rule="last"))
+    result = fit(made, data, how=QUIET).runs[0].result
+    assert result["test_error"]["last"] is None and result["evaluation"] == {}
+
+
+def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fit(recipe(), clouds(), how=QUIET)
+    assert not list(tmp_path.iterdir())
