@@ -160,7 +160,7 @@ def test_frozen_statistics(name):
     assert all(torch.equal(before[key], after[key]) for key in before)
     assert torch.equal(still, network(x))
     moved = [key for key, value in network.state_dict().items() if not torch.equal(before[key], value)]
-    assert len(moved) == 3 * sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
+    assert len(moved) == 2 * sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
 
 
 def test_frozen_statistics_restores_after_an_error_and_leaves_eval_alone():
@@ -187,10 +187,12 @@ def test_frozen_statistics_compile_whole():
             return first, network(x)
 
     compiled = torch.compile(two_passes, fullgraph=True)
+    expected = copy.deepcopy(network)
     for count in (1, 2, 3):
         first, second = compiled(inputs("mlp", count))
         assert torch.allclose(first, second)
-        assert network.body[1].num_batches_tracked == count
+        expected(inputs("mlp", count))
+        torch.testing.assert_close(network.body[1].running_var, expected.body[1].running_var)
         assert network.body[1].track_running_stats
 
 
@@ -198,6 +200,7 @@ def test_frozen_statistics_compile_whole():
 def test_average(buffers):
     """Against the recurrence in plain arithmetic over three updates."""
     network = FACTORIES["small-conv-net"]()
+    network.body[1] = torch.nn.BatchNorm2d(network.body[1].num_features)  # which counts its batches, ours do not
     average = Average(network, 0.9, buffers)
     expected = {key: value.clone() for key, value in network.state_dict().items()}
     for step in range(3):

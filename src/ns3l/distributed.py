@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -112,9 +113,10 @@ def synchronized_norm(layer: _BatchNorm, x: Tensor) -> Tensor:
 @torch.no_grad()
 def _move(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
     """Running statistics a step toward those of a batch."""
-    assert layer.num_batches_tracked is not None
-    layer.num_batches_tracked += 1
-    share = 1 / layer.num_batches_tracked if layer.momentum is None else layer.momentum
+    share: Any = layer.momentum
+    if share is None:
+        layer.num_batches_tracked += 1  # type: ignore[operator, assignment]
+        share = 1 / layer.num_batches_tracked  # type: ignore[operator]
     layer.running_mean.lerp_(mean, share)  # type: ignore[union-attr]
     layer.running_var.lerp_(variance, share)  # type: ignore[union-attr]
 

@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
 
 import torch
 import torch.utils.deterministic as _guards
@@ -13,6 +15,7 @@ from ns3l.batch import Source
 from ns3l.distributed import Job
 from ns3l.draw import Draw
 from ns3l.networks import Average
+from ns3l.objective import Compile, as_written
 from ns3l.optimize import Flat
 from ns3l.recipe import Execution, Recipe
 
@@ -23,6 +26,25 @@ class Fault:
 
     step: int
     what: str
+
+
+class Held:
+    """The buffers of a network, running statistics above all: copied out in one piece, put back in one piece."""
+
+    def __init__(self, network: nn.Module) -> None:
+        buffers = list(network.buffers())
+        self.parts = [[b for b in buffers if b.dtype == dtype] for dtype in dict.fromkeys(b.dtype for b in buffers)]
+
+    def copy(self) -> list[Tensor]:
+        """Their values, those of one dtype as one vector."""
+        return [torch.cat([b.reshape(-1) for b in part]) for part in self.parts]
+
+    @torch.no_grad()
+    def put(self, values: list[Tensor]) -> None:
+        """Values back into their places."""
+        for part, value in zip(self.parts, values, strict=True):
+            pieces = value.split([b.numel() for b in part])
+            torch._foreach_copy_(part, [piece.view(b.shape) for piece, b in zip(pieces, part, strict=True)])
 
 
 class Replica:
@@ -38,7 +60,7 @@ class Replica:
         if recipe.execution.channels_last:
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.student = network.to(device).train()
-        self.buffers = list(self.student.buffers())
+        self.held = Held(self.student)
         average = recipe.average
         self.average = None if average is None else Average(self.student, average.decay, average.buffers)
         self.flat = Flat(self.student)
@@ -56,21 +78,20 @@ class Replica:
 
     def plainly(self) -> None:
         """Run every part of the step as it is written."""
-        self.networks: tuple[nn.Module, nn.Module | None] = (
-            self.student,
-            None if self.average is None else self.average.network,
-        )
+        self.networks: tuple[Any, Any] = self.student, None if self.average is None else self.average.network
         self.batch, self.take, self.losses_of = self.source.batch, self._take, self.objective.losses
         self.source.augment = self.recipe.augmentation
+        self.compile: Compile = as_written
 
     def compiled(self, style: str) -> None:
         """Run the parts of the step compiled, with numbers on the device; evaluation stays eager."""
         self.asks = False  # a plain number that changes would be compiled anew in every step
         student, teacher = self.networks
-        self.networks = _compiled(student, style), None if teacher is None else _compiled(teacher, style)
-        self.source.augment = torch.compile(self.recipe.augmentation, mode=style)
-        self.batch, self.take = torch.compile(self.source.batch, mode=style), torch.compile(self._take, mode=style)
-        self.losses_of = torch.compile(self.objective.losses, mode=style)
+        self.compile = cache(partial(torch.compile, mode=style))
+        self.networks = self.compile(student), None if teacher is None else self.compile(teacher)
+        self.source.augment = self.compile(self.recipe.augmentation)
+        self.batch, self.take = self.compile(self.source.batch), self.compile(self._take)
+        self.losses_of = self.compile(self.objective.losses)
 
     def rest(self) -> None:
         """Stay as it is from now on, while replicas beside it go on."""
@@ -90,38 +111,33 @@ class Replica:
     def step(self) -> None:
         """Draw, objective, backward, step, average: all on the device."""
         draw = self.draw()
-        statistics = [b.clone() for b in self.buffers]
+        before = self.held.copy()
         try:
             student, teacher = self.networks
-            fwd = self.objective.forward(student, self.batch(draw), draw, teacher, self.precision)
+            fwd = self.objective.forward(student, self.batch(draw), draw, teacher, self.precision, self.compile)
             losses = self.losses_of(fwd)
             gradient = self.job.mean(self.flat.gradient(losses.total))
             with torch.no_grad():
                 numbers = torch.stack([part.double() for part in (losses.total, *losses.parts.values())])
-                self.take(gradient, self.job.mean(numbers), statistics, draw.step)
+                self._follow(self.take(gradient, self.job.mean(numbers), draw.step), before)
         except BaseException:  # a lost process, say: leave the state as before this step
-            self._put_back(statistics)
+            self.held.put(before)
             raise
-
-    @torch.no_grad()
-    def _put_back(self, statistics: list[Tensor]) -> None:
-        for buffer, before in zip(self.buffers, statistics, strict=True):
-            buffer.copy_(before)
 
     def diagnose(self) -> dict[str, dict[str, float]]:
         """What the terms tell of themselves on the coming batch; nothing moves; asks the host."""
         draw = self.draw()
-        statistics = [b.clone() for b in self.buffers]
+        before = self.held.copy()
         teacher = None if self.average is None else self.average.network
         try:
             fwd = self.objective.forward(self.student, self.source.batch(draw), draw, teacher, self.precision)
         finally:
-            self._put_back(statistics)
+            self.held.put(before)
         told = self.objective.diagnose(fwd)
         return {name: {key: float(v) for key, v in numbers.items()} for name, numbers in told.items()}
 
-    def _take(self, gradient: Tensor, numbers: Tensor, statistics: list[Tensor], step: int | Tensor) -> None:
-        """Take the step, unless some number is not finite: then stay for good as before it."""
+    def _take(self, gradient: Tensor, numbers: Tensor, step: int | Tensor) -> bool | Tensor:
+        """Take the step, unless some number is not finite: then stay for good as before it. Whether it was taken."""
         weights, moments = self.optimizer.update(self.flat.vector, gradient, self.moments, step, self.decayed)
         ends = torch.stack([gradient.sum(), weights.sum()]).double()
         faults = ~torch.cat([numbers[1:], ends]).isfinite()
@@ -130,21 +146,22 @@ class Replica:
             self.flat.vector.copy_(weights)
             self.sums.copy_(sums)
             self.moments = moments
-            self._follow(1.0)
-            return
+            self.count += 1
+            return True
         running = (self.fault[0] < 0) & ~self.rests
         fine = running & ~faults.any()
         self._settle(running & ~fine, [(self.fault, torch.stack([self.count, faults.int().argmax()]))])
-        self._settle(~fine, zip(self.buffers, statistics, strict=True))
         kept = [(self.moments[name], value) for name, value in moments.items()]
-        self._settle(fine, [(self.flat.vector, weights), (self.sums, sums), *kept])
-        self._follow(fine)
+        self._settle(fine, [(self.flat.vector, weights), (self.sums, sums), (self.count, self.count + 1), *kept])
+        return fine
 
-    def _follow(self, fine: float | Tensor) -> None:
-        """Count the step and move the average, by a flag."""
+    def _follow(self, taken: bool | Tensor, before: list[Tensor]) -> None:
+        """After a step: running statistics stay where it was not taken, the average moves where it was."""
+        if isinstance(taken, Tensor):
+            now = self.held.copy()
+            self.held.put([torch.where(taken, new, old) for new, old in zip(now, before, strict=True)])
         if self.average is not None:
-            self.average.update(self.student, fine * (1 - self.average.decay))
-        self.count += fine if isinstance(fine, Tensor) else 1
+            self.average.update(self.student, taken * (1 - self.average.decay))
 
     def _settle(self, when: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Put new values in the place of old ones where a flag on the device is set."""
@@ -177,11 +194,6 @@ class Replica:
         self.sums.zero_()
         means = [number / max(1.0, steps) for number in sums]
         return dict(zip(["total", *self.objective.terms], means, strict=True))
-
-
-def _compiled(network: nn.Module, style: str) -> nn.Module:
-    made: nn.Module = torch.compile(network, mode=style)  # type: ignore[assignment]
-    return made
 
 
 @contextmanager
@@ -255,13 +267,16 @@ class Engine:
     def _warm(self, execution: Execution) -> None:
         """A step as it is written, which makes the tables of draws once for all; then compiled, then captured."""
         from torch._dynamo import config  # only where something is compiled: it takes long to import
+        from torch._inductor import config as inductor
 
         for replica in self.replicas:
             replica.source.store.stage(int(replica.count))
             replica.asks = False
         self._eager()
         style = "max-autotune-no-cudagraphs" if execution.autotune else "default"
-        with config.patch(recompile_limit=64, accumulated_recompile_limit=1024):  # replicas differ in numbers
+        many = config.patch(recompile_limit=64, accumulated_recompile_limit=1024)  # replicas differ in numbers
+        known = {"deterministic"} & set(inductor._config)  # without it, kernels are chosen by the clock
+        with many, inductor.patch(dict.fromkeys(known, execution.deterministic)):
             for replica in self.replicas:
                 replica.compiled(style)
             if self.mode == "captured":

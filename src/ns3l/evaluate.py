@@ -222,8 +222,8 @@ def logits_of(
                 raise ValueError(
                     f"the network must return logits of shape [{len(rows)}, classes], not {list(logits.shape)}"
                 )
-            parts.append(logits.float().cpu())
-    return torch.cat(parts)
+            parts.append(logits.float())
+    return torch.cat(parts).cpu()
 
 
 def _device_of(network: nn.Module) -> torch.device:

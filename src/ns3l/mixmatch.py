@@ -37,8 +37,7 @@ class MixMatch(Builder):
         guess = guessed(passes, views, self.temperature)
         labeled = renders[0][: passes.sizes["labeled"]]
         x, y = torch.cat([labeled, *views]), torch.cat([one_hot(passes, guess), *[guess] * self.augmentations])
-        draw = passes.draw.stream("mixmatch")
-        x, y = mix(x, y, shares(draw, self.alpha, len(x)), draw.stream("partner").alone().permutation(len(x)))
+        x, y = passes.compile(mixed)(passes.draw.stream("mixmatch"), self.alpha, x, y)
         sizes = [len(labeled), len(x) - len(labeled)]
         return Views(
             dict(zip(self.makes, x.split(sizes), strict=True)), dict(zip(self.makes, y.split(sizes), strict=True))
@@ -73,8 +72,7 @@ class Mixup(Builder):
         parts = [(labeled, one_hot(passes, guess)), (unlabeled, guess)]
         for view, (inputs, targets) in zip(self.makes, parts, strict=True):
             draw = passes.draw.stream(f"mixup/{view}")
-            partner = draw.stream("partner").alone().permutation(len(inputs))
-            x[view], y[view] = mix(inputs, targets, shares(draw, self.alpha, len(inputs)), partner)
+            x[view], y[view] = passes.compile(mixed)(draw, self.alpha, inputs, targets)
         return Views(x, y)
 
 
@@ -84,13 +82,22 @@ BUILDERS: dict[str, type[Builder]] = {"mixup": Mixup, "mixmatch": MixMatch}
 def guessed(passes: Passes, views: list[Tensor], temperature: float) -> Tensor:
     """The mean prediction over renderings of the unlabeled examples, sharpened; without gradient."""
     with torch.no_grad():
-        p = torch.stack([passes.run(x).softmax(1) for x in views]).mean(0)
-        return sharpen(p, temperature)
+        return passes.compile(_agreed)([passes.run(x) for x in views], temperature)
+
+
+def _agreed(logits: list[Tensor], temperature: float) -> Tensor:
+    return sharpen(torch.stack([part.softmax(1) for part in logits]).mean(0), temperature)
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:
     """Sharpen(p, E)ₖ = pₖ^(1/E) / Σⱼ pⱼ^(1/E)."""
     return (p.log() / temperature).softmax(1)
+
+
+def mixed(draw: Draw, alpha: float, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row mixed with another one, drawn without repetition."""
+    partner = draw.stream("partner").alone().permutation(len(x))
+    return mix(x, y, shares(draw, alpha, len(x)), partner)
 
 
 def shares(draw: Draw, alpha: float, rows: int) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -33,8 +34,25 @@ class _Conv(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.stride[0] == 2 and self.kernel_size[0] == 3:
-            x = nn.functional.pad(x, (x.shape[3] % 2, 1, x.shape[2] % 2, 1))
+            x = F.pad(x, (x.shape[3] % 2, 1, x.shape[2] % 2, 1))
         return super().forward(x)
+
+
+class _Uncounted:
+    """Batch norm that does not count its batches: with a fixed momentum nobody reads the count."""
+
+    def forward(self: _BatchNorm, x: Tensor) -> Tensor:  # type: ignore[misc]
+        kept = not self.training or self.track_running_stats
+        mean, variance = (self.running_mean, self.running_var) if kept else (None, None)
+        return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
+
+
+class _Norm1d(_Uncounted, nn.BatchNorm1d):
+    pass
+
+
+class _Norm2d(_Uncounted, nn.BatchNorm2d):
+    pass
 
 
 class _Unit(nn.Module):
@@ -43,9 +61,9 @@ class _Unit(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, bias: bool, first: bool) -> None:
         super().__init__()
         self.first = first
-        self.norm_1 = nn.BatchNorm2d(inputs, eps=1e-3, momentum=1e-3)
+        self.norm_1 = _Norm2d(inputs, eps=1e-3, momentum=1e-3)
         self.conv_1 = _Conv(inputs, outputs, 3, stride, bias)
-        self.norm_2 = nn.BatchNorm2d(outputs, eps=1e-3, momentum=1e-3)
+        self.norm_2 = _Norm2d(outputs, eps=1e-3, momentum=1e-3)
         self.conv_2 = _Conv(outputs, outputs, 3, 1, bias)
         self.shortcut = _Conv(inputs, outputs, 1, stride, bias) if inputs != outputs else nn.Identity()
         self.act = nn.LeakyReLU(SLOPE)
@@ -81,7 +99,7 @@ class WideResNet(nn.Module):
                 units.append(_Unit(before, after, stride, bias, first=not units))
                 before = after
         self.units = nn.Sequential(*units)
-        self.norm = nn.BatchNorm2d(before, eps=1e-3, momentum=1e-3)
+        self.norm = _Norm2d(before, eps=1e-3, momentum=1e-3)
         self.act = nn.LeakyReLU(SLOPE)
         self.head = nn.Linear(before, classes)
         initialize(self)
@@ -118,7 +136,7 @@ class SmallConvNet(nn.Module):
         for place in range(3):
             layers += [_Halve()] if pool and place else []
             layers.append(_Conv(sizes[place], sizes[place + 1], 3, 1 if place == 0 or pool else 2, bias=False))
-            layers += [nn.BatchNorm2d(sizes[place + 1]), nn.LeakyReLU(SLOPE)]
+            layers += [_Norm2d(sizes[place + 1]), nn.LeakyReLU(SLOPE)]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(sizes[-1], classes)
         initialize(self)
@@ -139,7 +157,7 @@ class MLP(nn.Module):
         layers: list[nn.Module] = []
         before = features
         for size in hidden:
-            layers += [nn.Linear(before, size, bias=False), nn.BatchNorm1d(size), nn.LeakyReLU(SLOPE)]
+            layers += [nn.Linear(before, size, bias=False), _Norm1d(size), nn.LeakyReLU(SLOPE)]
             before = size
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(before, classes)

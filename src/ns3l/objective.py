@@ -3,11 +3,11 @@
 import difflib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeGuard, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from ns3l.draw import Draw
 from ns3l.networks import frozen_statistics
 from ns3l.schedule import Schedule, at
 
+Function = Callable[..., Any]
+Compile = Callable[[Function], Function]
 Statistics = Literal["joint", "labeled", "first_interleaved"]
 
 FIRST, SECOND, TEACHER = (
@@ -25,6 +27,11 @@ FIRST, SECOND, TEACHER = (
     ("labeled_teacher", "unlabeled_teacher"),
 )
 UNLABELED = (FIRST[1], SECOND[1], TEACHER[1])
+
+
+def as_written(function: Function) -> Function:
+    """The function itself: not compiled."""
+    return function
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,7 @@ class Passes:
     batch: Batch
     draw: Draw
     precision: torch.dtype | None = None
+    compile: Compile = as_written  # for arithmetic between the passes: many small operations in one
 
     @cached_property
     def clean(self) -> Tensor:
@@ -208,10 +216,11 @@ class Objective:
         draw: Draw,
         average: nn.Module | None = None,
         precision: torch.dtype | None = None,
+        compile: Compile = as_written,
     ) -> Forward:
         """Every view that some term reads, each pass run once."""
         self._check(batch, average)
-        passes = Passes(student, average, batch, draw, precision)
+        passes = Passes(student, average, batch, draw, precision, compile)
         batch, logits = self._built(passes) if self.build else (batch, {})
         logits = logits | self._base(passes, moves=self.build is None)
         fwd = Forward(batch, logits, draw)
@@ -278,8 +287,9 @@ def interleaved(passes: Passes, x: Tensor, size: int) -> Tensor:
     """Logits by sub-batches of about `size` rows that hold every part in proportion; the first moves statistics."""
     count = math.ceil(len(x) / size)
     parts = [passes.run(x[i::count], moves=i == 0) for i in range(count)]
-    place = torch.cat([torch.arange(i, len(x), count, device=x.device) for i in range(count)])
-    return torch.cat(parts)[place.argsort()]
+    row = torch.arange(len(x), device=x.device)
+    part, shorter = row % count, len(x) // count  # the first parts have a row more than the shorter ones
+    return torch.cat(parts)[part * shorter + part.clamp(max=len(x) % count) + row // count]
 
 
 def _own(fwd: Forward, name: str) -> Forward:

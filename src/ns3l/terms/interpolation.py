@@ -43,13 +43,14 @@ class InterpolationConsistency(Term):
 
     def make(self, passes: Passes, fwd: Forward) -> Tensor:
         """Joint logits on mixed inputs."""
-        mixed = []
         parts = passes.render("teacher").split(list(passes.sizes.values()))
-        for view, part in zip(passes.sizes, parts, strict=True):
-            share, partner = self._mixing(fwd.draw.stream(view), len(part))
-            share = share.to(part.dtype).reshape(-1, *[1] * (part.dim() - 1))
-            mixed.append(torch.lerp(part[partner], part, share))
-        return passes.run(torch.cat(mixed))
+        mixed = passes.compile(self._mixed)
+        pairs = zip(passes.sizes, parts, strict=True)
+        return passes.run(torch.cat([mixed(fwd.draw.stream(view), part) for view, part in pairs]))
+
+    def _mixed(self, draw: Draw, part: Tensor) -> Tensor:
+        share, partner = self._mixing(draw, len(part))
+        return torch.lerp(part[partner], part, share.to(part.dtype).reshape(-1, *[1] * (part.dim() - 1)))
 
     def _mixing(self, draw: Draw, rows: int) -> tuple[Tensor, Tensor]:
         share = draw.stream("share").rows(rows).beta(self.alpha, rows)

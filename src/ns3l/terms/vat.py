@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ns3l.divergence import kl
+from ns3l.draw import Draw
 from ns3l.objective import Forward, Passes, Term
 
 XI, XI_HALF = 1e-3, 0.05
@@ -68,14 +69,14 @@ class VirtualAdversarial(Term):
             passes = replace(passes, precision=None)
             with torch.no_grad():
                 clean = passes.run(passes.render("first"))
-        draw = fwd.draw.rows(*passes.sizes.values())
-        direction = unit(draw.normal(passes.clean.shape).to(passes.clean.dtype))
+        direction = passes.compile(_random)(fwd.draw.rows(*passes.sizes.values()), passes.clean)
         xi = self._xi(passes)
         for i in range(self.iterations):
             stream = "first" if self.augmentation == "same" else f"probe_{i}"
             r = (xi * direction).requires_grad_()
-            divergence = kl(clean, passes.run(passes.render(stream, passes.clean + r))).sum()
-            direction = unit(torch.autograd.grad(divergence, r)[0])
+            probe = passes.run(passes.render(stream, passes.clean + r))
+            divergence = passes.compile(_total)(clean, probe)
+            direction = passes.compile(unit)(torch.autograd.grad(divergence, r)[0])
         return direction
 
     def _xi(self, passes: Passes) -> float | Tensor:
@@ -84,6 +85,15 @@ class VirtualAdversarial(Term):
             return self.xi
         norm = passes.clean.flatten(1).norm(dim=1).view(-1, *[1] * (passes.clean.dim() - 1))
         return norm * (XI if passes.precision is None else XI_HALF)
+
+
+def _random(draw: Draw, like: Tensor) -> Tensor:
+    """A random direction for every example."""
+    return unit(draw.normal(like.shape).to(like.dtype))
+
+
+def _total(clean: Tensor, probe: Tensor) -> Tensor:
+    return kl(clean, probe).sum()
 
 
 def unit(x: Tensor) -> Tensor:
