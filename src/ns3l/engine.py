@@ -275,7 +275,7 @@ class Engine:
         self._eager()
         style = "max-autotune-no-cudagraphs" if execution.autotune else "default"
         many = config.patch(recompile_limit=64, accumulated_recompile_limit=1024)  # replicas differ in numbers
-        known = {"deterministic"} & set(inductor._config)  # without it, kernels are chosen by the clock
+        known = ["deterministic"] * hasattr(inductor, "deterministic")  # without it, kernels are chosen by the clock
         with many, inductor.patch(dict.fromkeys(known, execution.deterministic)):
             for replica in self.replicas:
                 replica.compiled(style)
