@@ -59,7 +59,8 @@ class Work:
     def data(self) -> Dataset:
         """Random rows: no value changes the time."""
         draw = np.random.default_rng(0)
-        x = draw.integers(0, 256, (self.rows, *self.shape), dtype=np.uint8)
+        some = draw.integers(0, 256, (min(self.rows, 50_000), *self.shape), dtype=np.uint8)
+        x = np.resize(some, (self.rows, *self.shape))
         rows = x if len(self.shape) == 3 else x.astype(np.float32)
         y = np.arange(self.rows) % self.classes
         return Dataset(self.name, rows, y, tuple(map(str, range(self.classes))))
@@ -285,7 +286,14 @@ def row(work: Work, method: str, how: Any, peak: tuple[float, float], replicas: 
     taken = timed({"ours": (ours, 1), "plain": (plain.step, how.steps)}, how.rounds, device)
     each = [ms / how.steps / replicas for ms in taken["ours"]]
     result = {"work": work.name, "method": method, "batch": work.batch, "classes": work.classes, "rows": work.rows}
-    result |= {"replicas": replicas, "threads": torch.get_num_threads(), "mode": engine.mode, "note": engine.reason}
+    result |= {
+        "precision": execution.precision,
+        "deterministic": execution.deterministic,
+        "replicas": replicas,
+        "threads": torch.get_num_threads(),
+        "mode": engine.mode,
+        "note": engine.reason,
+    }
     result |= {"ms": summary(each), "plain_ms": summary(taken["plain"]), "floor_ms": least / replicas}
     result["ratio"] = result["ms"]["median"] / result["plain_ms"]["median"]
     result["of_floor"] = least / replicas / result["ms"]["median"]
@@ -308,9 +316,18 @@ def rows(how: Any) -> Iterator[dict[str, Any]]:
             continue
         yield from (row(CIFAR, method, how, peak, 5) for method in how.methods)
         yield from (row(CIFAR, "ns3l-one-pass", how, peak, n) for n in (1, 2, 10, 20))
+        yield from (row(CIFAR, "ns3l-one-pass", changed(how, **changes), peak, 5) for changes in VARIANTS)
         yield from (row(replace(CIFAR, batch=n), "ns3l-one-pass", how, peak) for n in (200, 800))
         yield from (row(replace(CIFAR, classes=n), "ns3l-one-pass", how, peak) for n in (100, 1000, 10_000))
         yield from (row(replace(CIFAR, rows=n, resident=False), "ns3l", how, peak) for n in (10**4, 10**6, 10**7))
+
+
+VARIANTS = ({"deterministic": True}, {"deterministic": True, "precision": "float32", "channels_last": False})
+
+
+def changed(how: Any, **changes: Any) -> Any:
+    """The same with another execution."""
+    return argparse.Namespace(**{**vars(how), "execution": replace(how.execution, **changes)})
 
 
 def options() -> Any:

@@ -80,16 +80,14 @@ class Replica:
         """Run every part of the step as it is written."""
         self.networks: tuple[Any, Any] = self.student, None if self.average is None else self.average.network
         self.batch, self.take, self.losses_of = self.source.batch, self._take, self.objective.losses
-        self.source.augment = self.recipe.augmentation
         self.compile: Compile = as_written
 
     def compiled(self, style: str) -> None:
         """Run the parts of the step compiled, with numbers on the device; evaluation stays eager."""
         self.asks = False  # a plain number that changes would be compiled anew in every step
         student, teacher = self.networks
-        self.compile = cache(partial(torch.compile, mode=style))
+        self.compile = cache(partial(torch.compile, mode=style, dynamic=False))
         self.networks = self.compile(student), None if teacher is None else self.compile(teacher)
-        self.source.augment = self.compile(self.recipe.augmentation)
         self.batch, self.take = self.compile(self.source.batch), self.compile(self._take)
         self.losses_of = self.compile(self.objective.losses)
 
@@ -274,7 +272,7 @@ class Engine:
             replica.asks = False
         self._eager()
         style = "max-autotune-no-cudagraphs" if execution.autotune else "default"
-        many = config.patch(recompile_limit=64, accumulated_recompile_limit=1024)  # replicas differ in numbers
+        many = config.patch(recompile_limit=2**12, accumulated_recompile_limit=2**16)  # replicas differ in numbers
         known = ["deterministic"] * hasattr(inductor, "deterministic")  # without it, kernels are chosen by the clock
         with many, inductor.patch(dict.fromkeys(known, execution.deterministic)):
             for replica in self.replicas:

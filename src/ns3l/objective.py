@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard, get_args
 import torch
 from torch import Tensor, nn
 
-from ns3l.batch import Batch
+from ns3l.batch import Augment, Batch
 from ns3l.draw import Draw
 from ns3l.networks import frozen_statistics
 from ns3l.schedule import Schedule, at
@@ -119,7 +119,7 @@ class Passes:
     def render(self, stream: str, x: Tensor | None = None) -> Tensor:
         """The joint batch (or x in its place), augmented afresh; the same stream gives the same augmentation."""
         draw = self.draw.stream(f"augment/{stream}").rows(*self.sizes.values())
-        return self.batch.augment(self.clean if x is None else x, draw)
+        return self.compile(_rendered)(self.batch.augment, self.clean if x is None else x, draw)
 
     def run(self, x: Tensor, moves: bool = False, network: nn.Module | None = None) -> Tensor:
         """Logits in float32 at least, under batch statistics; running statistics stay unless it `moves` them."""
@@ -142,6 +142,10 @@ class Passes:
     def named(self, views: tuple[str, str], joint: Tensor) -> dict[str, Tensor]:
         """The parts of joint logits under the names of a pass."""
         return dict(zip(views, joint.split(list(self.sizes.values())), strict=False))
+
+
+def _rendered(augment: Augment, x: Tensor, draw: Draw) -> Tensor:
+    return augment(x, draw)
 
 
 @dataclass(frozen=True)
