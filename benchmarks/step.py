@@ -361,9 +361,9 @@ def main() -> None:
             flush=True,
         )
         done.append(found)
-    if how.json:
-        how.json.parent.mkdir(parents=True, exist_ok=True)
-        how.json.write_text(json.dumps({"environment": environment(), "rows": done}, indent=1, default=str) + "\n")
+        if how.json:
+            how.json.parent.mkdir(parents=True, exist_ok=True)
+            how.json.write_text(json.dumps({"environment": environment(), "rows": done}, indent=1, default=str) + "\n")
 
 
 if __name__ == "__main__":
