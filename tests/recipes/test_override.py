@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ns3l.errors import RecipeError
 from ns3l.negatives import Threshold, Uniform
 from ns3l.optimize import SGD
-from ns3l.recipe import Averaging, Recipe
+from ns3l.recipe import Averaging, Execution, Recipe
 from ns3l.recipes import PUBLISHED, describe, fast, override, recipe, settable
 from ns3l.schedule import LinearRamp, Ramp, StepDecay
 
@@ -158,7 +158,7 @@ def test_every_settable_path_takes_its_own_value(name):
 
 def test_the_fast_form_changes_execution_alone():
     made = fast(MADE)
-    assert (made.execution.precision, made.execution.channels_last) == ("bf16", True)
+    assert made.execution == Execution(precision="bf16", channels_last=True, deterministic=False)
     assert made.to_dict() | {"execution": {}, "sources": {}} == MADE.to_dict() | {"execution": {}, "sources": {}}
 
 

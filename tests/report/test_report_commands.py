@@ -15,7 +15,7 @@ from ns3l.negatives import Threshold
 from ns3l.optimize import SGD
 from ns3l.preprocess import Identity
 from ns3l.recipe import Weighted
-from ns3l.recipes import override, recipe
+from ns3l.recipes import fast, override, recipe
 from ns3l.report import report
 from ns3l.schedule import LinearRamp
 
@@ -85,6 +85,17 @@ def test_what_is_set_leads_back_to_the_recipe_on_ones_own_data(tmp_path, method)
     stored(tmp_path / "seed-0", changed)
     (tmp_path / "seed-0" / "model.json").write_text(json.dumps({"shape": [4], "classes": ["a", "b", "c"]}))
     assert same(override(made, settings(commands(tmp_path)[0])), changed)
+
+
+def test_fast_runs_stand_apart_and_their_commands_say_how(tmp_path):
+    stored(tmp_path / "exact" / "seed-0", DIGITS)
+    stored(tmp_path / "fast" / "seed-0", fast(DIGITS))
+    made = report(tmp_path)
+    rows = made.table("results").rows
+    assert [(row[0].text, row[5].text) for row in rows] == [("digits (own)", "1"), ("digits (own, in bf16)", "1")]
+    assert "1 of 2 runs are not bit-reproducible" in " ".join(made.statements)
+    told = [settings(words) for words in commands(tmp_path)]
+    assert [override(DIGITS, one).execution for one in told] == [DIGITS.execution, fast(DIGITS).execution]
 
 
 def test_a_schedule_in_place_of_a_number_is_set_whole(tmp_path):

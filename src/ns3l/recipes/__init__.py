@@ -11,11 +11,12 @@ from ns3l.recipes import realistic as _realistic
 from ns3l.recipes.fashion import fashion
 from ns3l.recipes.items import ITEMS, PUBLISHED, Item
 from ns3l.recipes.mixing import mixing
-from ns3l.recipes.override import describe, fast, override, settable
+from ns3l.recipes.override import FAST, describe, fast, override, settable
 from ns3l.recipes.own import own
 from ns3l.recipes.realistic import realistic
 
 __all__ = [
+    "FAST",
     "ITEMS",
     "PUBLISHED",
     "SHAPES",

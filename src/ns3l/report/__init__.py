@@ -62,6 +62,8 @@ def _statements(groups: tuple[Group, ...], in_force: list[str], rule: str | None
     scaled = sorted({one.bench.schedule for one in groups if one.bench.schedule != 1})
     runs = [run for one in groups for run in one.runs]
     undone = len(runs) - sum(len(one.complete) for one in groups)
+    loose = sum(not run.deterministic for run in runs)
+    repeated = f"{loose} of {len(runs)} runs are not bit-reproducible: their recipes ask for speed (see the commands)."
     shortened = f"Schedules are scaled by {', '.join(f'{scale:g}' for scale in scaled)} in some rows, as each row says."
     return (
         f"Selection rule: {words}, {own}.",
@@ -69,4 +71,5 @@ def _statements(groups: tuple[Group, ...], in_force: list[str], rule: str | None
         f"{len(runs)} runs, {f'{undone} of them not complete' if undone else 'all complete'}; "
         "only complete runs enter means.",
         *((shortened,) if scaled else ()),
+        *((repeated,) if loose else ()),
     )
