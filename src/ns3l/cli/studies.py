@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs.")]
 Methods = Annotated[str, typer.Option("--methods", "-m", help="Methods, separated by commas.")]
+Rows = Annotated[
+    str | None,
+    typer.Option("--rows", metavar="A,B,…", help="Only these rows, by label or method, and the supervised one."),
+]
 Grid = Annotated[
     list[str] | None,
     typer.Option("--grid", metavar="PATH=A,B,…", help="Values of a setting to try; may be given several times."),
@@ -101,11 +105,10 @@ def study(
 
     Safe to stop and to start again: what is done is skipped, what is begun continued, what failed tried again.
     """
-    asked = options.load_options(data, label_column, size, channels)
     made = _study(
         options.name_of(data),
         labels,
-        asked,
+        options.load_options(data, label_column, size, channels),
         root,
         _changed(settings, fast),
         _names(methods, "--methods"),
@@ -125,10 +128,7 @@ def reproduce(
     item: Annotated[
         str, typer.Argument(metavar="ITEM", help="A table or figure, see `ns3l list items`.", show_default=False)
     ],
-    rows: Annotated[
-        str | None,
-        typer.Option("--rows", metavar="A,B,…", help="Only these rows, by label or method, and the supervised one."),
-    ] = None,
+    rows: Rows = None,
     schedule: options.Schedule = 1.0,
     seeds: options.Seeds = None,
     settings: options.Settings = None,
@@ -156,16 +156,9 @@ def reproduce(
         _toy(out or Path("runs/toy"), json)
         return
     numbers = None if seeds is None else options.seeds_of(seeds, None)
-    made = reproduction(
-        item,
-        numbers,
-        schedule,
-        out,
-        names=None if rows is None else _names(rows, "--rows"),
-        settings=_changed(settings, fast),
-        baseline=not no_baseline,
-        root=root,
-    )
+    names = None if rows is None else _names(rows, "--rows")
+    more: dict[str, Any] = {"names": names, "settings": _changed(settings, fast), "baseline": not no_baseline}
+    made = reproduction(item, numbers, schedule, out, root=root, **more)
     place = executor_of(executor, address, workers, threads, gpus)
     how = How(device_of(device), mode_of(progress, quiet), replicas=replicas)
     _carry_out(made, place, how, dry_run, measure, json, quiet)
