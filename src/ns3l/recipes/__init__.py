@@ -42,7 +42,8 @@ SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "digits": (10, (8, 8, 1)),
 }
 """Classes and rows, (height, width, channels), of the known data sets."""
-PROTOCOLS = ("A", "B", "own")
+PROTOCOLS: Mapping[str, str] = {"A": _realistic.PROTOCOL, "B": _mixing.PROTOCOL, "own": "own"}
+"""Protocols as they are asked for, and how recipes name them."""
 
 
 def recipe(
