@@ -127,6 +127,41 @@ def test_a_row_of_the_paper_is_repeated_under_its_own_protocol(tmp_path, name):
     assert override(recipe(words["--method"], told[2], **asked), settings(told)).protocol == made.protocol
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("fashion-mnist/ns3l-0.03", {}, ""),
+        ("fashion-mnist/ns3l-0.03", {"execution.mode": "eager"}, ""),
+        ("fashion-mnist/ns3l-0.03", {"steps": 300}, ", with other settings"),
+        ("fashion-mnist/supervised", {"execution.precision": "bf16"}, ", in bf16"),
+        ("table1/cifar10/supervised", {}, ""),
+        ("mixmatch/cifar10-4000/supervised", {}, ", under another protocol"),
+    ],
+)
+def test_a_verdict_says_what_is_not_as_in_the_paper(tmp_path, name, changes, said):
+    made = override(PUBLISHED[name](), changes)
+    for seed in range(2):
+        folder = stored(tmp_path / f"seed-{seed}", made, "test", seed)
+        told = json.loads((folder / "result.json").read_text()) | {"labels": made.split.labels}
+        (folder / "result.json").write_text(json.dumps(told))
+    (row,) = report(tmp_path).table("paper").rows
+    assert row[-1].text == f"lower by more than 2 pooled std{said}"
+
+
+def test_a_run_that_is_there_twice_counts_once(tmp_path):
+    for name in ("a", "b"):
+        for seed in range(2):
+            stored(tmp_path / name / f"seed-{seed}", DIGITS, "test", seed)
+    made = report([tmp_path / "a", tmp_path / "b"])
+    assert [row[5].text for row in made.table("results").rows] == ["2"]
+    assert "2 of the runs repeat setting, seed and split of another" in " ".join(made.statements)
+    assert "4 runs, all complete" in " ".join(made.statements)
+    assert {curve.n for figure in made.figures for curve in getattr(figure, "curves", ())} <= {2}
+    alone = report(tmp_path / "a")
+    assert not any("repeat" in statement for statement in alone.statements)
+    assert alone.table("results").rows == made.table("results").rows
+
+
 def test_a_schedule_in_place_of_a_number_is_set_whole(tmp_path):
     entry = replace(DIGITS.terms["ns3l"], weight=LinearRamp(2.0, 10))
     stored(tmp_path / "seed-0", replace(DIGITS, terms=DIGITS.terms | {"ns3l": entry}))

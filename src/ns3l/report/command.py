@@ -54,14 +54,30 @@ def _loading(run: Run) -> list[str]:
 
 def _settings(run: Run, group: Group) -> list[str]:
     """What `--set` must say: all that differs from the default recipe, or the grid point where there is no default."""
-    classes = run.recipe.get("classes")
-    classes = classes if isinstance(classes, int) else None
-    default = _default(run.method, _data(run), run.labels, classes, run.shape, run.schedule, _protocol(run.protocol))
+    default = _default_of(run, _protocol(run.protocol))
     if default is None:
         return [f"{path}={spoken(value)}" for path, value in group.grid]
+    return [f"{path}={_exactly(value)}" for path, value in _departing(run, default)]
+
+
+def departures(run: Run) -> tuple[str, ...]:
+    """What of a run is not as in the recipe under which its method was published on its data, by path."""
+    default = _default_of(run, None)
+    if default is None or default["protocol"] != run.protocol:
+        return ("protocol",)
+    return tuple(path for path, _ in _departing(run, default) if not path.startswith("execution."))
+
+
+def _departing(run: Run, default: Mapping[str, Any]) -> list[tuple[str, Any]]:
     own = {name: value for name, value in run.recipe.items() if name not in _BY_OTHER_WORDS}
     found = _differing({name: default.get(name) for name in own}, own, ())
-    return [f"{spoken_path(path)}={_exactly(value)}" for path, value in found if path != ("split", "labels")]
+    return [(spoken_path(path), value) for path, value in found if path != ("split", "labels")]
+
+
+def _default_of(run: Run, protocol: str | None) -> dict[str, Any] | None:
+    classes = run.recipe.get("classes")
+    classes = classes if isinstance(classes, int) else None
+    return _default(run.method, _data(run), run.labels, classes, run.shape, run.schedule, protocol)
 
 
 @lru_cache(maxsize=256)

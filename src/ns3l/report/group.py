@@ -64,8 +64,9 @@ class Group:
 
     @property
     def complete(self) -> tuple[Run, ...]:
-        """The runs that reached their end: only these enter means."""
-        return tuple(run for run in self.runs if run.status == "complete")
+        """The runs that reached their end, of repeated ones the last: only these enter means."""
+        ended = {(run.seed, run.split_hash): run for run in self.runs if run.status == "complete"}
+        return tuple(ended.values())
 
     def rules(self, rule: str | None) -> tuple[str, ...]:
         """The selection rules in force: the one asked for, or the runs' own."""
