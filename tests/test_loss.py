@@ -210,6 +210,19 @@ def test_bad_arguments(logits, negative, error, told):
         negative_sampling_loss(logits, negative)
 
 
+@pytest.mark.parametrize(
+    ("logits", "error", "told"),
+    [
+        (torch.zeros(3), ValueError, r"logits must have the shape \[examples, classes\].*\(3,\)"),
+        (torch.zeros(2, 3, 4), ValueError, r"logits must have the shape \[examples, classes\].*\(2, 3, 4\)"),
+        (torch.zeros(2, 3, dtype=torch.int64), TypeError, "logits must be floating point.*int64"),
+    ],
+)
+def test_module_speaks_of_logits(logits, error, told):
+    with pytest.raises(error, match=told):
+        NegativeSamplingLoss()(logits)
+
+
 def test_bad_reduction_and_threshold():
     with pytest.raises(ValueError, match="\"mean\", but got 'avg'"):
         negative_sampling_loss(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool), reduction="avg")

@@ -99,7 +99,7 @@ def test_a_name_chooses_a_kind_with_its_defaults():
         ({"ns3l.weight": {"kind": "ramp"}}, r"terms\.ns3l\.weight lacks value, steps"),
         ({"optimizer.lr": float("nan")}, "finite"),
         ({"network": "mlpp"}, "no network 'mlpp'"),
-        ({"network": None}, "network must be a mapping, got None"),
+        ({"network": None}, r"network must be a mapping \(Network\), got None"),
         ({"network.options": 3}, "options must be a mapping, got 3"),
         ({"network.options": {"deph": 10}}, "the network wide-resnet has no option 'deph'; it takes depth, width"),
         ({"augmentation.steps": [], "augmentation.steps.1.pixels": 3}, "no setting 'augmentation.steps.1.pixels'"),
