@@ -76,8 +76,9 @@ def structure(value: Any, kind: Any, path: str) -> Any:
 
 def _checked(value: Any, kind: type, path: str) -> Any:
     """A typed value whose fields hold what they may; what is of a class of one's own is left alone."""
-    if type(value) is kind or type(value) in _registries().get(kind, {}).values():
-        hints = _hints(type(value))
+    own: Any = type(value)
+    if own is kind or own in _registries().get(kind, {}).values():
+        hints = _hints(own)
         for f in fields(value):
             structure(getattr(value, f.name), hints[f.name], f"{path}.{f.name}")
     return value
@@ -107,7 +108,7 @@ def _said(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "null"}
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         return f"a mapping ({kind.__name__})"
     return "a list" if get_origin(kind) in (tuple, list) else words.get(kind, "a mapping")
 
