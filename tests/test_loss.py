@@ -63,7 +63,7 @@ def test_golden_value():
 
 
 def test_gradient():
-    """Against finite differences, and the formula: p_k / (1 - share) - p_k for others, here written out."""
+    """Against finite differences, and the formula: p_k for negatives, p_k - p_k / (1 - share) for the others."""
     logits, negative = example(6, 7)
     negative[0], negative[1] = False, True
     logits.requires_grad_()
