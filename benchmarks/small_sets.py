@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -102,10 +102,15 @@ SETS: dict[str, tuple[Callable[[], Rows], int]] = {
 }
 
 
+@cache
+def made(name: str) -> Rows:
+    """All rows of a set and their classes."""
+    return SETS[name][0]()
+
+
 def part(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training rows, their labels (-1 for most), test rows and their labels."""
-    make, per_class = SETS[name]
-    x, y = make()
+    per_class, (x, y) = SETS[name][1], made(name)
     rng = np.random.default_rng(seed)
     if name == FASHION:
         train, test = rng.permutation(60_000)[:POOL], np.arange(60_000, 70_000)
