@@ -1,9 +1,11 @@
 """The long fault campaign: runs it, prints one line a row, writes the table into docs/faults.md.
 
-python scripts/faults.py                 everything, and the table anew
-python scripts/faults.py -k kills        a part of it; the table stays as it is
+python scripts/faults.py                 everything
+python scripts/faults.py -k kills        the campaign's rows that this selects; the other rows of the table stay
+python scripts/faults.py --elsewhere     the rows of tests that lie beside what they test
 """
 
+import argparse
 import json
 import os
 import platform
@@ -14,15 +16,18 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "faults.md"
+ROWS = ROOT / "docs" / "assets" / "faults.json"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-COMMAND = "make faults"
+LONGEST = "flat"
+"""The one row that takes as long as all others together: it runs beside them."""
 ELSEWHERE = {
     "tests/record/test_run_checkpoint.py": ("disk", "checkpoints: kills, flipped bytes, full disk, two writers"),
     "tests/record/test_run_folder.py": ("disk", "run folders: another run, crash between files, second writer"),
-    "tests/record/test_run_reading.py": ("scale", "1,000 runs listed under a second; absurd JSON"),
+    "tests/record/test_run_reading.py": ("hostile", "run folders that are read: absurd JSON, huge metrics"),
     "tests/data/test_download.py": ("kills", "downloads: cut, stalled, lying servers, two at once"),
     "tests/data/test_store.py": ("kills", "image stores: two builds at once, full disk, damage"),
     "tests/data/test_archives.py": ("hostile", "archives: traversal, links, bombs, wrong types"),
@@ -31,68 +36,43 @@ ELSEWHERE = {
     "tests/data/test_arrays.py": ("hostile", "arrays: pickled, too large, damaged"),
     "tests/test_study.py": ("kills", "studies: stopped, failed, started twice, another study's folder"),
     "tests/executors/test_processes.py": ("kills", "worker processes that are killed or fail"),
-    "tests/executors/test_ray.py": ("scale", "a Ray cluster of two nodes that loses one"),
+    "tests/executors/test_ray.py": ("scale", "Ray: a lost node, a signal, a cluster of its own"),
     "tests/test_supply.py": ("supply", "pins, hashes, bill of materials, audit that never lies"),
 }
 """Tests beside the campaign that belong to it: each file is a row."""
 ORDER = ("kills", "disk", "numbers", "hostile", "long", "scale", "supply")
+NUMBERS = ("tried", "survived", "lost")
 
 
-def run(arguments: list[str], table: Path) -> int:
-    """The campaign's own rows, in the long form."""
-    told = {"NS3L_FAULTS": "long", "NS3L_FAULTS_TABLE": str(table), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "tests/faults", "-m", "faults", "-q", "-s", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*command, "--timeout=3600", *arguments], cwd=ROOT, env=os.environ | told, check=False
-    ).returncode
+def pytest(*arguments: str, **told: str) -> "subprocess.Popen[bytes]":
+    """Pytest in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"} | told)
+
+
+def campaign(table: Path, chosen: str) -> "subprocess.Popen[bytes]":
+    """The campaign's own rows in the long form, as many as are chosen."""
+    given = ("tests/faults", "-m", "faults", "-s", "--timeout=7200", "-k", chosen)
+    return pytest(*given, NS3L_FAULTS="long", NS3L_FAULTS_TABLE=str(table))
 
 
 def elsewhere(table: Path) -> int:
     """The tests that lie beside what they test, counted by file."""
-    present = [path for path in ELSEWHERE if (ROOT / path).is_file()]
-    with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "found.xml"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            *present,
-            "-m",
-            "",
-            "-q",
-            f"--junitxml={found}",
-            "-p",
-            "no:cacheprovider",
-        ]
-        code = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False).returncode
-        cases = list(ElementTree.parse(found).getroot().iter("testcase"))
+    found = table.with_suffix(".xml")
+    code = pytest(*ELSEWHERE, "-m", "", f"--junitxml={found}").wait()
     counts: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0])
-    for case in cases:
+    for case in ElementTree.parse(found).getroot().iter("testcase"):
         held = counts[case.get("classname", "").replace(".", "/") + ".py"]
-        skipped, failed = (
-            case.find("skipped") is not None,
-            case.find("failure") is not None or case.find("error") is not None,
-        )
-        held[0] += not skipped
-        held[1] += failed
+        held[0] += case.find("skipped") is None
+        held[1] += case.find("failure") is not None or case.find("error") is not None
         held[2] += float(case.get("time", 0))
     with table.open("a", encoding="utf-8") as file:
-        for path in present:
-            part, name = ELSEWHERE[path]
+        for path, (part, name) in ELSEWHERE.items():
             tried, lost, seconds = counts[path]
-            told = {
-                "part": part,
-                "row": name,
-                "tried": tried,
-                "survived": tried - lost,
-                "lost": lost,
-                "seconds": round(seconds, 1),
-            }
-            file.write(
-                json.dumps(told | {"note": f"tests of `{path}`" + ("" if tried else ": skipped on this machine")})
-                + "\n"
-            )
+            told = {"part": part, "row": name, "tried": tried, "survived": tried - lost, "lost": lost}
+            note = f"tests of `{path}`" + ("" if tried else ": skipped on this machine")
             print(f"{part}: {name}: tried {tried}, survived {tried - lost}, lost {lost}, {seconds:.1f} s", flush=True)
+            file.write(json.dumps(told | {"seconds": round(seconds, 1), "note": note}) + "\n")
     return code
 
 
@@ -100,51 +80,70 @@ def machine() -> str:
     """Where it ran, in words."""
     import torch
 
-    model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        "",
-    )
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return f"{model or platform.machine()}, {os.cpu_count()} cores, {versions}"
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{model}, {os.cpu_count()} cores{gpu}, Python {platform.python_version()}, torch {torch.__version__}"
 
 
-def written(rows: list[dict]) -> str:
+def merged(old: list[dict[str, Any]], new: list[dict[str, Any]], everything: bool) -> list[dict[str, Any]]:
+    """The rows of the table: new ones in the place of old ones.
+
+    Where everything ran, old rows of this machine that were not made again are no rows any more.
+    """
+    made = {told["row"] for told in new}
+    here = {told["machine"] for told in new}
+    kept = [told for told in old if told["row"] not in made and not (everything and told["machine"] in here)]
+    return sorted([*kept, *new], key=lambda told: ORDER.index(told["part"]))
+
+
+def written(rows: list[dict[str, Any]]) -> str:
     """The table as Markdown."""
-    rows.sort(key=lambda told: ORDER.index(told["part"]) if told["part"] in ORDER else len(ORDER))
-    total = [sum(int(told[name]) for told in rows) for name in ("tried", "survived", "lost")]
-    lines = [
-        f"`{COMMAND}`, {time.strftime('%Y-%m-%d')}, {machine()}: "
-        f"{len(rows)} rows, tried {total[0]:,}, survived {total[1]:,}, lost {total[2]:,}.",
-        "",
-        "| part | fault | tried | survived | lost | seconds | measured |",
-        "|---|---|---:|---:|---:|---:|---|",
-    ]
+    total = [sum(int(told[name]) for told in rows) for name in NUMBERS]
+    machines = list(dict.fromkeys(told["machine"] for told in rows))
+    lines = [f"{len(rows)} rows, tried {total[0]:,}, survived {total[1]:,}, lost {total[2]:,}.", ""]
+    lines += [f"{number}. {name}" for number, name in enumerate(machines, 1)]
+    lines += ["", "| part | fault | tried | survived | lost | seconds | measured | on | day |"]
+    lines += ["|---|---|---:|---:|---:|---:|---|---:|---|"]
     for told in rows:
-        cells = [
-            told["part"],
-            told["row"],
-            *(f"{int(told[n]):,}" for n in ("tried", "survived", "lost")),
-            f"{told['seconds']:,}",
-        ]
-        lines.append("| " + " | ".join([*cells, told["note"].replace("|", "/")]) + " |")
+        counts = [f"{int(told[name]):,}" for name in NUMBERS]
+        place = str(machines.index(told["machine"]) + 1)
+        cells = [told["part"], told["row"], *counts, f"{told['seconds']:,}", told["note"], place, told["day"]]
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Run, print, and write the table where everything ran."""
-    arguments = sys.argv[1:]
+def ran(asked: argparse.Namespace) -> tuple[int, list[dict[str, Any]]]:
+    """Run what is asked for: the exit code, and the rows."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "rows.jsonl"
         table.touch()
-        code = run(arguments, table)
-        code = max(code, 0 if arguments else elsewhere(table))
+        if asked.elsewhere:
+            code = elsewhere(table)
+        elif asked.chosen:
+            code = campaign(table, asked.chosen).wait()
+        else:
+            beside = campaign(table, LONGEST)
+            code = max(campaign(table, f"not {LONGEST}").wait(), elsewhere(table), beside.wait())
         rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
-    lost = sum(int(told["lost"]) for told in rows)
-    print(f"{len(rows)} rows, lost {lost}")
-    if not arguments and rows:
-        head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{written(rows)}\n\n{END}{tail}", encoding="utf-8")
+    more = {"machine": machine(), "day": time.strftime("%Y-%m-%d")}
+    return code, [told | more for told in rows if told["tried"]]
+
+
+def main() -> int:
+    """Run, print, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-k", dest="chosen", help="only the rows whose tests this selects")
+    parser.add_argument("--elsewhere", action="store_true", help="only the tests that lie beside what they test")
+    asked = parser.parse_args()
+    code, new = ran(asked)
+    old = json.loads(ROWS.read_text(encoding="utf-8")) if ROWS.exists() else []
+    rows = merged(old, new, everything=not (asked.chosen or asked.elsewhere))
+    ROWS.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n", encoding="utf-8")
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}\n\n{written(rows)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    lost = sum(int(told["lost"]) for told in new)
+    print(f"{len(new)} rows, lost {lost}")
     return code or int(lost > 0)
 
 

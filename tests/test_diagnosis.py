@@ -1,10 +1,12 @@
 """What a trained model tells of itself, and the comparison with the supervised baseline."""
 
+import math
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from ns3l.diagnosis import Diagnosis
+from ns3l.diagnosis import Diagnosis, _mean
 from ns3l.errors import DataError
 from ns3l.estimator import SemiSupervisedClassifier
 
@@ -42,6 +44,15 @@ def test_comparison_holds_every_labeled_row_out_once(fitted):
 def test_the_verdict_is_honest(repaired, spoiled, p, word):
     told = Diagnosis("ns3l", {}, {}, 100, 10.0, 20.0, repaired, spoiled, p)
     assert word in told.verdict
+
+
+def test_a_number_that_no_fold_knows_stays_unknown():
+    told = [{"pl": {"confident": 0.5, "wrong": math.nan}}, {"pl": {"confident": 0.0, "wrong": math.nan}}]
+    mean = _mean(told)["pl"]
+    assert mean["confident"] == 0.25 and math.isnan(mean["wrong"])
+    told[0]["pl"]["wrong"] = 0.5
+    assert _mean(told)["pl"]["wrong"] == 0.5
+    assert "wrong" not in str(Diagnosis("pl", {}, {"pl": {"wrong": math.nan}}))
 
 
 def test_what_cannot_be_held_out(fitted):

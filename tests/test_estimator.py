@@ -76,6 +76,7 @@ def test_a_seed_repeats_and_another_differs(blobs):
         (["b", "a", "c"], np.nan),
         ([7, 3, 5], -1),
         ([1.0, 2.0, 3.0], np.nan),
+        ([7, 3, 5], None),
     ],
 )
 def test_labels_and_gaps_in_every_form(blobs, names, gap):
@@ -84,6 +85,32 @@ def test_labels_and_gaps_in_every_form(blobs, names, gap):
     model = small("supervised", steps=30).fit(x, labels)
     assert model.classes_.tolist() == sorted(names)
     assert (model.predict(x) == np.array(names)[truth]).mean() > 0.9
+
+
+def test_true_and_false_are_classes_and_text_arrays_may_have_gaps(blobs):
+    x, _, y = blobs
+    said = [None if k < 0 else bool(k) for k in y]
+    assert small(steps=2).fit(x, said).classes_.tolist() == [False, True]
+    text = np.array([np.nan if k < 0 else "abc"[k] for k in y])  # NumPy writes the gaps as text
+    assert "nan" in text and small(steps=2).fit(x, text).classes_.tolist() == list("abc")
+
+
+def test_tensors_are_arrays(blobs):
+    x, _, y = blobs
+    model = small(steps=2).fit(torch.tensor(x), torch.tensor(y))
+    assert (model.predict(torch.tensor(x)) == small(steps=2).fit(x, y).predict(x)).all()
+
+
+def test_the_score_leaves_unlabeled_rows_out(blobs):
+    x, _, y = blobs
+    model = small(steps=60).fit(x, y)
+    known = y >= 0
+    assert model.score(x, y) == (model.predict(x)[known] == y[known]).mean() > 0.9
+    weight = np.where(np.arange(90) == 0, 1.0, 0.0)
+    assert model.score(x, y, sample_weight=weight) == float(model.predict(x)[0] == y[0])
+    assert min(cross_val_score(small(steps=60), x, y, cv=2)) > 0.8
+    with pytest.raises(DataError, match="every row of y is unlabeled"):
+        model.score(x, np.full(90, -1))
 
 
 def test_unlabeled_rows_given_apart(blobs):
@@ -152,6 +179,11 @@ def test_sparse_rows_are_refused_with_advice(blobs):
         ({"preprocessing": "whiten"}, "standardize"),
         ({"augmentation": "noise"}, "Augmentation"),
         ({"settings": {"ns3l.negatives.treshold": 0.1}}, "threshold"),
+        ({"device": "gpu"}, 'device must be "auto"'),
+        ({"early_stopping": True, "validation_fraction": 2}, "between 0 and 1"),
+        ({"network": nn.Linear(4, 3)}, "lambda"),
+        ({"network": lambda: nn.Linear(4, 7)}, r"3 classes need logits of shape \(2, 3\)"),
+        ({"network": lambda: nn.Linear(9, 3)}, "cannot be multiplied"),
     ],
 )
 def test_wrong_settings_name_the_right_ones(blobs, settings, words):
@@ -178,6 +210,11 @@ def test_early_stopping_keeps_the_best_weights(blobs):
     model = small(early_stopping=True, validation_fraction=0.3, patience=1, steps=160, settings={"batch.labeled": 8})
     model.fit(x, y)
     assert model.result_["rule"] == "best_validation" and model.result_["step"] < 160
+
+
+def test_early_stopping_needs_a_row_to_look_at(blobs):
+    with pytest.raises(DataError, match="of 30 labeled rows is none"):
+        small(early_stopping=True, validation_fraction=0.001).fit(blobs[0], blobs[2])
 
 
 def test_it_works_inside_scikit_learn(blobs):

@@ -63,7 +63,7 @@ def test_golden_value():
 
 
 def test_gradient():
-    """Against finite differences, and the formula: p_k / (1 - share) - p_k for others, here written out."""
+    """Against finite differences, and the formula: p_k for negatives, p_k - p_k / (1 - share) for the others."""
     logits, negative = example(6, 7)
     negative[0], negative[1] = False, True
     logits.requires_grad_()
@@ -208,6 +208,19 @@ def test_module_gives_no_gradient_to_the_choice():
 def test_bad_arguments(logits, negative, error, told):
     with pytest.raises(error, match=told):
         negative_sampling_loss(logits, negative)
+
+
+@pytest.mark.parametrize(
+    ("logits", "error", "told"),
+    [
+        (torch.zeros(3), ValueError, r"logits must have the shape \[examples, classes\].*\(3,\)"),
+        (torch.zeros(2, 3, 4), ValueError, r"logits must have the shape \[examples, classes\].*\(2, 3, 4\)"),
+        (torch.zeros(2, 3, dtype=torch.int64), TypeError, "logits must be floating point.*int64"),
+    ],
+)
+def test_module_speaks_of_logits(logits, error, told):
+    with pytest.raises(error, match=told):
+        NegativeSamplingLoss()(logits)
 
 
 def test_bad_reduction_and_threshold():

@@ -53,12 +53,14 @@ def test_names_know_their_neighbors():
     assert (terms["ns3l"].on, terms["supervised"].view, builder) == ("mixed", "mixed_labeled", MixMatch())
     assert list(terms) == ["supervised", "mixmatch", "ns3l"]
     assert terms_of("mixup", 10)[1] == Mixup()
+    assert terms_of("mixup+ns3l", 10)[0]["ns3l"] == terms["ns3l"]
     assert terms_of("pl", 10)[0]["pl"].passes == 2 and terms_of("pl-one-pass", 10)[0]["pl"].passes == 1
 
 
 def test_supervised_may_be_said_and_spaces_do_not_count():
     assert names_of(" vat + ns3l") == ("vat", "ns3l")
     assert terms_of("supervised+vat", 10) == terms_of("vat", 10)
+    assert terms_of("mixmatch+supervised", 10) == terms_of("mixmatch", 10)
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,21 @@ def test_bad_shapes():
         Oracle()(flat(), draw=draw, truth=torch.zeros(40, 1))
 
 
+@pytest.mark.parametrize("wrong", [torch.float32, torch.bool])
+def test_bad_dtypes(wrong):
+    with pytest.raises(TypeError, match=r"truth must be whole numbers, but it is torch\..*pass truth\.long"):
+        Oracle()(flat(), draw=Draw(0), truth=torch.zeros(ROWS, dtype=wrong))
+    with pytest.raises(TypeError, match="neighbors must be whole numbers"):
+        NearestNeighbor("furthest")(flat(), neighbors=ranks().to(wrong))
+    with pytest.raises(TypeError, match="truth must be whole numbers"):
+        diagnose(flat() < 1, torch.zeros(ROWS, dtype=wrong))
+
+
+def test_bad_devices():
+    with pytest.raises(ValueError, match="neighbors is on meta, but the rows are on cpu; move one to the other"):
+        NearestNeighbor("furthest")(flat(), neighbors=ranks().to("meta"))
+
+
 def test_selectors_under_vmap():
     """Replicas side by side draw what each would draw alone."""
     seeds = torch.arange(3)

@@ -90,6 +90,14 @@ def test_second_passes_are_drawn_afresh_and_shared():
     assert not torch.equal(first, second)
 
 
+def test_the_averaged_network_sees_its_own_augmentation():
+    net = scene.Counted(scene.network())
+    average = scene.Counted(scene.teacher(net.inner))
+    Objective(ce=CE, tutor=(1.0, MeanTeacher()))(net, scene.batch(), Draw(0), average)
+    ((first, _),), ((seen, moved),) = net.seen, average.seen
+    assert first.shape == seen.shape and not torch.equal(first, seen) and not moved
+
+
 def test_labeled_policy_moves_statistics_on_labeled_rows_only():
     net = scene.Counted(scene.network())
     Objective(statistics="labeled", ce=CE, pi=(1.0, Pi()))(net, scene.batch(), Draw(0))

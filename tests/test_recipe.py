@@ -10,7 +10,7 @@ from ns3l.errors import RecipeError
 from ns3l.mixmatch import MixMatch
 from ns3l.negatives import Threshold
 from ns3l.optimize import SGD, Adam
-from ns3l.recipe import Averaging, EvaluationPlan, Network, Recipe, Weighted
+from ns3l.recipe import Averaging, EvaluationPlan, Execution, Network, Recipe, Weighted
 from ns3l.schedule import Cosine, LinearRamp, Ramp, StepDecay
 from ns3l.terms.consistency import MeanTeacher
 from ns3l.terms.cross_entropy import CrossEntropy
@@ -50,6 +50,11 @@ def test_it_holds_what_its_objective_needs():
         ({"steps": 0}, "classes >= 2 and steps >= 1, got 10 and 0"),
         ({"batch": BatchSize(50, 0)}, r"ns3l reads unlabeled examples, but batch\.unlabeled is 0"),
         ({"evaluation": EvaluationPlan(weights="average")}, "needs average="),
+        ({"evaluation": EvaluationPlan(rule="best")}, r"recipe\.evaluation\.rule must be one of 'last'.*got 'best'"),
+        ({"execution": Execution(mode="fast")}, r"recipe\.execution\.mode must be one of .* got 'fast'"),
+        ({"execution": Execution(precision="fp16")}, "precision must be one of 'float32', 'bf16', got 'fp16'"),
+        ({"steps": 10.5}, r"recipe\.steps must be a whole number, got 10\.5"),
+        ({"terms": {"ce": (1.0, CrossEntropy())}}, r"recipe\.terms\.ce must be a mapping \(Weighted\), got \(1\.0"),
     ],
 )
 def test_what_cannot_work_is_refused(changes, message):

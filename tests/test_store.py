@@ -107,7 +107,17 @@ def test_no_rows_are_staged_for_a_view_without_any(tmp_path):
     assert set(staged.rows) == {"labeled"}
 
 
-def test_resident_rows_are_not_copied_on_the_host():
+@pytest.mark.parametrize("mapped", [False, True])
+def test_resident_rows_are_not_copied_on_the_host(tmp_path, mapped):
     x = np.zeros((4, 2, 2, 1), np.uint8)
+    if mapped:
+        np.save(tmp_path / "x.npy", x)
+        x = np.load(tmp_path / "x.npy", mmap_mode="r")
     store = Resident(Dataset("d", x, np.arange(4) % 2, ("a", "b")), CPU)
     assert store.rows.data_ptr() == x.ctypes.data
+
+
+def test_reversed_rows(tmp_path):
+    x = data(tmp_path, "plain").x[::-1]
+    store = Resident(Dataset("d", x, np.arange(50) % 2, ("a", "b")), CPU)
+    assert np.array_equal(store.rows.numpy(), x)

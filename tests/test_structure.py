@@ -146,14 +146,55 @@ def test_values_become_what_the_fields_say():
         ({"listed": [1]}, "here.listed[0] must be text, got 1"),
         ({"amount": "x"}, "here.amount must be a whole number or a number or null, got 'x'"),
         ({"size": {"labeled": 0}}, "here.size: a batch needs labeled >= 1 and unlabeled >= 0, got 0 and 50"),
-        ({"size": 3}, "here.size must be a mapping or null, got 3"),
-        ([], "here must be a mapping, got []"),
+        ({"size": 3}, "here.size must be a mapping (BatchSize) or null, got 3"),
+        ([], "here must be a mapping (Sample), got []"),
     ],
     ids=str,
 )
 def test_faults_say_where_what_was_expected_and_what_came(values, message):
     with pytest.raises(RecipeError) as told:
         structure(values, Sample, "here")
+    assert message in str(told.value)
+
+
+@dataclass(frozen=True)
+class Own(Selector):
+    """A class of one's own, which no registry names: what it holds is its own affair."""
+
+    anything: "NotDefinedAnywhere" = None  # noqa: F821
+
+    needs = frozenset()
+
+    def __call__(self, probability, **_):
+        raise AssertionError
+
+
+@given(VALUES)
+def test_what_is_typed_already_stays_what_it_is(pair):
+    value, kind = pair
+    assert structure(value, kind, "here") is value
+
+
+@pytest.mark.parametrize("value", [Sample(), Sample(by_name={"a": 1, "b": Constant(3.0)}, size=BatchSize(3)), Own()])
+def test_typed_values_pass(value):
+    assert structure(value, Selector if isinstance(value, Own) else Sample, "here") is value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (Sample(count=1.5), "here.count must be a whole number, got 1.5"),
+        (Sample(which="c"), "here.which must be one of 'a', 'b', 2, got 'c'"),
+        (Sample(size=Adam()), "here.size must be a mapping (BatchSize), got Adam("),
+        (Sample(by_name={"a": Threshold(0.5)}), "here.by_name.a must be a mapping with a kind (constant,"),
+        (Sample(by_name={"a": Constant(True)}), "here.by_name.a.value must be a number, got True"),
+        (SGD(nesterov=1), "here.nesterov must be true or false, got 1"),
+    ],
+    ids=str,
+)
+def test_typed_values_are_checked_to_the_last_field(value, message):
+    with pytest.raises(RecipeError) as told:
+        structure(value, Optimizer if isinstance(value, SGD) else Sample, "here")
     assert message in str(told.value)
 
 

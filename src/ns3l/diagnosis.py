@@ -1,5 +1,6 @@
 """What a trained model tells of its negatives and pseudo-labels, and whether unlabeled rows helped."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -175,8 +176,13 @@ def _without(data: Dataset, held: np.ndarray, seed: int) -> Split:
 
 
 def _mean(told: list[Behavior]) -> Behavior:
-    """The mean of every number over folds."""
+    """The mean of every number over the folds that know it; NaN where none does."""
     return {
-        name: {key: float(np.nanmean([one[name][key] for one in told])) for key in numbers}
+        name: {key: _known_mean([one[name][key] for one in told]) for key in numbers}
         for name, numbers in told[0].items()
     }
+
+
+def _known_mean(values: list[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan

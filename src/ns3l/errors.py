@@ -17,5 +17,9 @@ class RunError(UserError):
     """A run folder is in the way, damaged, in use, or holds another run."""
 
 
+class DiskError(RunError):
+    """A file could not be written: the disk is full, read-only or broken."""
+
+
 class InUseError(RunError):
     """A run or study folder is being written by another process."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -16,13 +17,14 @@ from torch import nn
 from ns3l.augment import Augmentation
 from ns3l.data.arrays import to_rows
 from ns3l.data.dataset import Dataset
-from ns3l.data.labels import encode
+from ns3l.data.labels import encode, plain_labels
 from ns3l.diagnosis import Diagnosis, behavior, compared
+from ns3l.draw import Draw
 from ns3l.errors import DataError, RecipeError, RunError
 from ns3l.model import Model
-from ns3l.networks import NETWORKS
+from ns3l.networks import NETWORKS, build
 from ns3l.objective import Objective
-from ns3l.preprocess import PREPROCESSING
+from ns3l.preprocess import PREPROCESSING, Identity
 from ns3l.recipe import EvaluationPlan, Network, Recipe
 from ns3l.recipes import override, own
 from ns3l.recipes.own import EVALUATIONS, STEPS
@@ -90,7 +92,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
         data, self.classes_ = _data(rows, y, None if X_unlabeled is None else self._rows(X_unlabeled))
         self.seed_ = _seed(self.random_state)
         recipe, factory = self._recipe(data)
-        how = How(device=self.device, progress="plain" if self.verbose else "quiet", network=factory)
+        how = How(_device(self.device), "plain" if self.verbose else "quiet", network=factory)
         try:
             done = train(recipe, data, seeds=[self.seed_], how=how).runs[0]
         except Stopped as signal:
@@ -116,6 +118,17 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on the rows that have a label, so that cross-validation over partly labeled rows is fair."""
+        check_is_fitted(self)
+        labels = _labels(y, len(X))
+        known = np.flatnonzero([label is not None for label in plain_labels(labels, "y")])
+        if not len(known):
+            raise DataError("score(X, y) needs labels: every row of y is unlabeled")
+        found = self.predict(X)[known]
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(np.average(found == labels[known], weights=weight))
+
     def save(self, path: Path | str) -> None:
         """Write the model into a folder, as safetensors and JSON; `ns3l.load_model(path)` reads it."""
         check_is_fitted(self)
@@ -135,7 +148,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
         rows = self._rows(X)
         data, _ = _data(rows, y, None if X_unlabeled is None else self._rows(X_unlabeled))
         recipe, factory = self._recipe(data)
-        how = How(device=self.device, progress="quiet", network=factory)
+        how = How(_device(self.device), "quiet", network=factory)
         return compared(recipe, data, self.seed_, how, folds, self.behavior_)
 
     def __sklearn_tags__(self) -> Any:
@@ -160,14 +173,15 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
     def _recipe(self, data: Dataset) -> tuple[Recipe, Callable[[], nn.Module] | None]:
         """The recipe of these settings on these data, and the network's own factory where there is one."""
         shape = tuple(data.x.shape[1:])
-        held_out = self.validation_fraction if self.early_stopping else 0
+        held_out = _share(self.validation_fraction, data) if self.early_stopping else 0
         recipe = own(self.method, data.name, len(data.classes), shape, validation=held_out, steps=_steps(self.steps))
         if self.early_stopping:
             every = max(1, recipe.steps // EVALUATIONS)
             recipe = replace(recipe, evaluation=EvaluationPlan(every, rule="best_validation", patience=self.patience))
         factory = None
         if not isinstance(self.network, str):
-            factory, recipe = self.network, replace(recipe, network=Network("own"))
+            factory = _factory(self.network, data)
+            recipe = replace(recipe, network=Network("own"))
         elif self.network != "auto":
             recipe = replace(recipe, network=Network(_known(self.network, NETWORKS, "network")))
         if self.preprocessing != "auto":
@@ -184,16 +198,14 @@ def _data(rows: np.ndarray, y: Any, extra: np.ndarray | None) -> tuple[Dataset, 
     """The data set of rows and labels, and the classes as the user writes them."""
     labels = _labels(y, len(rows))
     numbers, _, names = encode(labels)
-    return Dataset("arrays", rows, numbers, names, x_extra=extra), _classes(labels, names)
+    return Dataset("arrays", rows, numbers, names, x_extra=extra), _classes(labels[numbers >= 0], names)
 
 
 def _labels(y: Any, rows: int) -> np.ndarray:
     """One label a row, in NumPy; refuses what cannot be classes, in scikit-learn's words where it has some."""
     if y is None:
         raise ValueError("fit requires y to be passed, but the target y is None; unlabeled rows have y = -1")
-    if getattr(y, "dtype", None) is not None and type(y.dtype).__module__.startswith("pandas"):
-        y = np.asarray(y, dtype=object)
-    labels = column_or_1d(y, dtype=getattr(y, "dtype", None) or _kind(y), warn=True)
+    labels = column_or_1d(_array(y), warn=True)
     if len(labels) != rows:
         raise ValueError(f"X has {rows} rows and y has {len(labels)} labels: Found input variables with inconsistent "
                          "numbers of samples")  # fmt: skip
@@ -204,24 +216,29 @@ def _labels(y: Any, rows: int) -> np.ndarray:
     return labels
 
 
-def _kind(y: Any) -> Any:
-    """Lists of several kinds, text and NaN say, stay as they are; others become what NumPy makes of them."""
-    kinds = {type(label) for label in y} if isinstance(y, list | tuple) else set()
-    return object if len(kinds) > 1 and not kinds.isdisjoint((str, type(None))) else None
+def _array(y: Any) -> Any:
+    """Labels as an array; lists of several kinds, text and NaN say, stay as they are."""
+    if isinstance(y, list | tuple):
+        kinds = {type(label) for label in y}
+        return np.array(y, dtype=object) if len(kinds) > 1 and not kinds.isdisjoint((str, type(None))) else y
+    if getattr(y, "dtype", None) is None:
+        return y
+    if type(y.dtype).__module__.startswith("pandas"):
+        return np.asarray(y, dtype=object)
+    found = np.asarray(y)
+    return np.where(found == "nan", "", found) if found.dtype.kind == "U" else found  # NumPy writes NaN so into text
 
 
-def _classes(labels: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+def _classes(known: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     """The class names in the type of the labels."""
-    if labels.dtype.kind == "b":
+    kinds = set(map(type, known.tolist()))
+    if kinds <= {bool, np.bool_}:
         return np.array([name == "True" for name in names])
-    if labels.dtype.kind in "iuf":
-        return np.array([int(name) for name in names]).astype(labels.dtype)
-    whole = all(isinstance(label, int | float | np.number | None) for label in labels.tolist())
-    return np.array([int(name) for name in names]) if whole else np.array(names, dtype=_text(labels))
-
-
-def _text(labels: np.ndarray) -> Any:
-    return object if labels.dtype.kind == "O" else None
+    if known.dtype.kind in "iuf":
+        return np.array([int(name) for name in names]).astype(known.dtype)
+    if all(issubclass(kind, int | float | np.number) for kind in kinds):
+        return np.array([int(name) for name in names])
+    return np.array(names, dtype=object if known.dtype.kind == "O" else None)
 
 
 def _images(x: np.ndarray, scale: float) -> np.ndarray:
@@ -245,6 +262,43 @@ def _steps(steps: int) -> int:
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise RecipeError(f"steps must be a whole number of at least 1, got {steps!r}")
     return int(steps)
+
+
+def _share(fraction: float, data: Dataset) -> float:
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+        raise RecipeError(f"validation_fraction must be a number between 0 and 1, got {fraction!r}")
+    labeled = int((data.y >= 0).sum())
+    if round(fraction * labeled) < 1:
+        raise DataError(
+            f"validation_fraction={fraction:g} of {labeled} labeled rows is none: raise it, or early_stopping=False"
+        )
+    return float(fraction)
+
+
+def _device(device: str) -> torch.device | str:
+    try:
+        return device if device == "auto" else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise RecipeError(f'device must be "auto", "cpu", "cuda", "cuda:1" ..., got {device!r}') from None
+
+
+def _factory(factory: Any, data: Dataset) -> Callable[[], nn.Module]:
+    """The factory, after a network of it was tried on two rows."""
+    asked = "network must be a name, or a function without arguments that returns a new torch.nn.Module"
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise RecipeError(f"{asked}, for example lambda: MyNetwork(); got {factory!r}")
+    rows = Identity().fit(data.x[:1])(torch.as_tensor(data.x[:1]).repeat_interleave(2, 0))
+    try:
+        with torch.no_grad():
+            shape = tuple(build(factory, Draw(0))(rows).shape)
+    except (RuntimeError, TypeError, ValueError, IndexError) as problem:
+        raise RecipeError(f"{asked}; on a batch of shape {tuple(rows.shape)} it fails: {problem}") from problem
+    if shape != (2, len(data.classes)):
+        raise RecipeError(
+            f"the network gives {shape} for a batch of shape {tuple(rows.shape)}; {len(data.classes)} classes need "
+            f"logits of shape (2, {len(data.classes)})"
+        )
+    return factory
 
 
 def _augmentation(augmentation: str | Augmentation | None) -> Augmentation:

@@ -51,6 +51,7 @@ class NegativeSamplingLoss(nn.Module):
 
     def forward(self, logits: Tensor, probability: Tensor | None = None) -> Tensor:
         """The loss of `logits` [N, K]."""
+        _check_logits(logits)
         if probability is None:
             probability = logits.softmax(1, dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
         return negative_sampling_loss(logits, self.negatives(probability.detach()), self.reduction)
@@ -72,13 +73,17 @@ def _wide(scores: Tensor) -> torch.dtype:
     return torch.float32 if scores.device.type == "mps" else torch.float64
 
 
-def _check(logits: Tensor, negative: Tensor, reduction: Reduction) -> None:
+def _check_logits(logits: Tensor) -> None:
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating point numbers, but they are {logits.dtype}; pass logits.float()")
-    if negative.dtype != torch.bool:
-        raise TypeError(f"negative must be a boolean mask (True: surely not this class), but it is {negative.dtype}")
     if logits.dim() != 2 or logits.shape[1] < 1:
         raise ValueError(f"logits must have the shape [examples, classes], but they have {tuple(logits.shape)}")
+
+
+def _check(logits: Tensor, negative: Tensor, reduction: Reduction) -> None:
+    _check_logits(logits)
+    if negative.dtype != torch.bool:
+        raise TypeError(f"negative must be a boolean mask (True: surely not this class), but it is {negative.dtype}")
     if negative.shape != logits.shape:
         raise ValueError(
             f"negative must have the shape of logits, {tuple(logits.shape)}, but it has {tuple(negative.shape)}"

@@ -110,7 +110,7 @@ class NearestNeighbor(Selector):
         _check_probability(probability)
         if neighbors is None:
             raise _missing(self, "neighbors", "the rows of ns3l.neighbors.class_ranks(...) for these examples")
-        _check_shape("neighbors", neighbors, probability.shape)
+        _check_given("neighbors", neighbors, probability, 2)
         classes = probability.shape[1]
         if self.form == "furthest":
             _check_room(self, self.n, classes, 0)
@@ -143,7 +143,7 @@ class Oracle(Selector):
         _check_probability(probability)
         if truth is None:
             raise _missing(self, "truth", "the true classes [N], -1 where unknown")
-        _check_shape("truth", truth, probability.shape[:1])
+        _check_given("truth", truth, probability, 1)
         wrong = torch.arange(probability.shape[1], device=probability.device) != truth[:, None]
         return _some(wrong, self.n, 1, self, draw) & (truth >= 0)[:, None]
 
@@ -166,7 +166,7 @@ def diagnose(negative: Tensor, truth: Tensor | None = None) -> dict[str, Tensor]
     """
     told = {"marked": negative.float().mean(), "rows_without": (~negative.any(1)).float().mean()}
     if truth is not None:
-        _check_shape("truth", truth, negative.shape[:1])
+        _check_given("truth", truth, negative, 1)
         known = truth >= 0
         hit = negative.gather(1, truth.clamp(min=0)[:, None])[:, 0] & known
         told["true_marked"] = hit.sum() / known.sum()
@@ -209,6 +209,12 @@ def _check_probability(probability: Tensor) -> None:
         )
 
 
-def _check_shape(name: str, tensor: Tensor, expected: torch.Size) -> None:
-    if tensor.shape != expected:
-        raise ValueError(f"{name} must have the shape {tuple(expected)}, but it has {tuple(tensor.shape)}")
+def _check_given(name: str, given: Tensor, rows: Tensor, dimensions: int) -> None:
+    """Whole numbers that go with the first `dimensions` of `rows` [N, K], where those are."""
+    expected = rows.shape[:dimensions]
+    if given.shape != expected:
+        raise ValueError(f"{name} must have the shape {tuple(expected)}, but it has {tuple(given.shape)}")
+    if given.is_floating_point() or given.dtype == torch.bool:
+        raise TypeError(f"{name} must be whole numbers, but it is {given.dtype}; pass {name}.long()")
+    if given.device != rows.device:
+        raise ValueError(f"{name} is on {given.device}, but the rows are on {rows.device}; move one to the other")

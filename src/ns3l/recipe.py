@@ -114,6 +114,7 @@ class Recipe:
     sources: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        structure(self, Recipe, "recipe")
         if self.classes < 2 or self.steps < 1:
             raise RecipeError(f"a recipe needs classes >= 2 and steps >= 1, got {self.classes} and {self.steps}")
         objective = self.objective()

@@ -232,7 +232,7 @@ class _Search:
             storage.sampler = optuna.samplers.TPESampler(seed=self.seed * 1_000_003 + number, multivariate=True)
         return optuna.trial.Trial(storage, begun[0]._trial_id) if begun else storage.ask()
 
-    def _suggest(self, trial: "Trial") -> dict[str, Any]:
+    def _suggest(self, trial: "Trial | _Stored") -> dict[str, Any]:
         values: dict[str, Any] = {}
         for path, choice in self.space.items():
             if isinstance(choice, Range):

@@ -1,5 +1,6 @@
 """Where the rows of a data set are kept while training: on the device, or on the host and staged ahead of the step."""
 
+import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
@@ -28,12 +29,12 @@ def positions(draw: Draw, view: str, members: int, size: int) -> Tensor:
 
 
 class Resident:
-    """All rows on the device, in their stored form; shared by replicas."""
+    """All rows on the device, in their stored form; shared by replicas. On a CPU they stay where they are, mapped too."""
 
     def __init__(self, data: Dataset, device: torch.device) -> None:
         parts = [data.x] if data.x_extra is None else [data.x, data.x_extra]
-        tensors = [torch.from_numpy(part if part.flags.writeable else np.array(part)) for part in parts]
-        self.rows = torch.cat([rows.to(device) for rows in tensors]) if len(tensors) > 1 else tensors[0].to(device)
+        tensors = [_as_tensor(part).to(device) for part in parts]
+        self.rows = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
 
     def take(self, view: str, index: Tensor) -> Tensor:  # noqa: ARG002
         """The rows at an index."""
@@ -41,6 +42,16 @@ class Resident:
 
     def stage(self, step: int) -> None:
         """Nothing: every row is there."""
+
+
+def _as_tensor(rows: np.ndarray) -> Tensor:
+    """The same memory as a tensor, even where it may not be written (nobody does); copied if torch cannot step it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        try:
+            return torch.from_numpy(rows)
+        except ValueError:  # a negative stride
+            return torch.from_numpy(np.array(rows))
 
 
 class Staged:

@@ -32,6 +32,11 @@ def _registries() -> dict[type, Mapping[str, type]]:
     }
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def plain(value: Any) -> Any:
     """Dataclasses as dictionaries, with `kind` where a registry names the class."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -49,10 +54,12 @@ def plain(value: Any) -> Any:
 
 
 def structure(value: Any, kind: Any, path: str) -> Any:
-    """A typed value of JSON-ready ones; errors say where, what was expected and what came."""
+    """A typed value of JSON-ready ones, or one that is typed already, checked in the same way."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return _structure_union(value, get_args(kind), path)
+    if isinstance(kind, type) and isinstance(value, kind) and is_dataclass(value):
+        return _checked(value, kind, path)
     if kind in _registries():
         return _structure_kind(value, kind, path)
     if isinstance(kind, type) and is_dataclass(kind):
@@ -67,10 +74,21 @@ def structure(value: Any, kind: Any, path: str) -> Any:
     return _structure_scalar(value, kind, path)
 
 
+def _checked(value: Any, kind: type, path: str) -> Any:
+    """A typed value whose fields hold what they may; what is of a class of one's own is left alone."""
+    own: Any = type(value)
+    if own is kind or own in _registries().get(kind, {}).values():
+        hints = _hints(own)
+        for f in fields(value):
+            structure(getattr(value, f.name), hints[f.name], f"{path}.{f.name}")
+    return value
+
+
 def _structure_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
     if value is None and type(None) in kinds:
         return None
-    by_form = [k for k in kinds if k is not type(None) and isinstance(value, Mapping) == _is_mapping(k)]
+    mapping = isinstance(value, Mapping) or is_dataclass(value)
+    by_form = [k for k in kinds if k is not type(None) and mapping == _is_mapping(k)]
     if len(by_form) == 1 and (_is_mapping(by_form[0]) or get_origin(by_form[0])):
         return structure(value, by_form[0], path)
     for kind in by_form:
@@ -90,6 +108,8 @@ def _said(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "null"}
+    if isinstance(kind, type) and is_dataclass(kind):
+        return f"a mapping ({kind.__name__})"
     return "a list" if get_origin(kind) in (tuple, list) else words.get(kind, "a mapping")
 
 
@@ -102,7 +122,7 @@ def _structure_kind(value: Any, kind: type, path: str) -> Any:
 
 
 def _structure_fields(value: Any, kind: type, path: str) -> Any:
-    _expect(isinstance(value, Mapping), path, "a mapping", value)
+    _expect(isinstance(value, Mapping), path, _said(kind), value)
     held = [f for f in fields(kind) if f.init]
     names = [f.name for f in held]
     for name in value:
@@ -113,7 +133,7 @@ def _structure_fields(value: Any, kind: type, path: str) -> Any:
     lacking = [f.name for f in held if f.name not in value and f.default is f.default_factory is MISSING]
     if lacking:
         raise RecipeError(f"{path} lacks {', '.join(lacking)}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     settings = {name: structure(item, hints[name], f"{path}.{name}") for name, item in value.items()}
     try:
         return kind(**settings)

@@ -8,6 +8,9 @@ from tests.cli.terminal import ns3l
 from ns3l.cli import studies
 from ns3l.errors import UserError
 from ns3l.executors import Local, Processes, Ray
+from ns3l.recipe import Execution
+from ns3l.recipes import ITEMS
+from ns3l.study import Study
 
 STUDY = ("study", "digits", "--labels", 30, "--methods", "ns3l", "--seeds", 2, "--set", "steps=2")
 
@@ -44,6 +47,33 @@ def test_items():
     assert len({run["method"] for run in told["runs"]}) >= 10
     assert {run["steps"] for run in told["runs"]} == {1160}
     assert "did you mean 'table1-cifar10'" in ns3l("reproduce", "tabel1-cifar10").err
+
+
+def test_rows_of_an_item():
+    words = ("reproduce", "table1-cifar10", "--seeds", 1, "--dry-run")
+
+    def rows(*more: str) -> list[str]:
+        return [run["method"] for run in json.loads(ns3l(*words, *more, "--json").out)["runs"]]
+
+    assert rows("--rows", "VAT, pi+ns3l") == ["Supervised", "VAT", "Π + NS3L"]
+    assert rows("--rows", "vat", "--no-baseline") == ["VAT"]
+    assert not any("," in label for item in ITEMS.values() for label, _ in item.rows), "labels can be listed"
+    refused = ns3l(*words, "--rows", "vat+nsl3")
+    assert refused.code == 2
+    assert "there is no row 'vat+nsl3'; did you mean 'vat+ns3l'" in refused.err
+    assert "--rows is a list" in ns3l(*words, "--rows", ",").err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("study", "digits", "--labels", 30, "--set", "steps=2"), ("reproduce", "table1-svhn", "--rows", "ns3l")],
+)
+def test_fast_runs(words, tmp_path, monkeypatch):
+    carried: list[Study] = []
+    monkeypatch.setattr(studies, "_carry_out", lambda made, *_: carried.append(made))
+    assert ns3l(*words, "--fast", "--set", "execution.autotune=true").code == 0
+    expected = Execution(precision="bf16", channels_last=True, deterministic=False, autotune=True)
+    assert [row.execution for row in carried[0].rows.values()] == [expected, expected]
 
 
 def test_the_toy_example_is_an_item(tmp_path):

@@ -68,7 +68,7 @@ def test_file_modes_of_the_archive_are_not_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a\\..\\x", "c:/x", "a" * 300, "/".join("a" * 40)])
 def test_tar_names_that_lead_out(tmp_path: Path, name: str) -> None:
     archive = tar(tmp_path / "a.tar.gz", ("set/good", b"1"), (name, b"2"))
-    with pytest.raises(DataError, match="could lead out of the target"):
+    with pytest.raises(DataError, match=r"a\.tar\.gz: a member is named .* could lead out of the target"):
         unpack(archive, tmp_path / "out")
     assert only_archive(tmp_path, archive)
 
@@ -110,8 +110,17 @@ def test_zip_link(tmp_path: Path) -> None:
 
 def test_same_name_twice(tmp_path: Path) -> None:
     archive = tar(tmp_path / "a.tar", ("set/x", b"1"), ("set/x", b"2"))
-    with pytest.raises(DataError, match="exists"):
+    with pytest.raises(DataError, match=r"a\.tar: x exists twice in it"):
         unpack(archive, tmp_path / "out")
+    assert only_archive(tmp_path, archive)
+
+
+def test_archive_without_a_needed_file_leaves_nothing(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tar", ("set/x", b"1"), special("set/y", tarfile.DIRTYPE))
+    with pytest.raises(DataError, match=r"a\.tar: y, z missing in it"):
+        unpack(archive, tmp_path / "out", inside="set", needed=("x", "y", "z"))
+    assert only_archive(tmp_path, archive)
+    assert unpack(archive, tmp_path / "out", inside="set", needed=("x",)).is_dir()
 
 
 def test_bombs(tmp_path: Path) -> None:

@@ -31,30 +31,38 @@ def handles() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_flat_memory_and_steady_pace(tmp_path):
-    """Resident memory, file handles, threads and steps per second over a long run."""
-    steps = many(2_000, int(os.environ.get("NS3L_FAULTS_STEPS", "20000")))
-    seen: list[tuple[float, int, int, float]] = []
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_flat_memory_and_steady_pace(tmp_path, device):
+    """Memory, file handles, threads and steps per second of processor time over a long run."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    steps, every, saved = many(2_000, 1_000_000), many(100, 10_000), many(100, 1_000)
+    seen: list[tuple[float, int, int, int, float]] = []
 
     def watch(*_: object) -> bool:
         gc.collect()
-        seen.append((resident_mb(), handles(), threading.active_count(), time.process_time()))
+        held = torch.cuda.memory_allocated() if device == "cuda" else 0
+        seen.append((resident_mb(), held, handles(), threading.active_count(), time.process_time()))
         return False
 
     made = tiny("ns3l", steps=steps)
-    recipe = replace(made, evaluation=replace(made.evaluation, every=steps // 20))
-    with row("long", "memory, handles and pace over many steps") as told, told.trying():
-        fit(recipe, blobs(), out=tmp_path, how=replace(QUIET, watch=watch, checkpoint_steps=None))
-        memory, files, threads, clock = zip(*seen, strict=True)
-        assert files[-1] <= files[2] and threads[-1] <= threads[2]
-        assert memory[-1] - memory[4] < 8, memory
-        paces = [steps // 20 / (after - before) for before, after in itertools.pairwise(clock)]
-        first, last = statistics.median(paces[:5]), statistics.median(paces[-5:])
-        assert last > 0.6 * first, paces
+    recipe = replace(made, evaluation=replace(made.evaluation, every=every))
+    how = replace(QUIET, device=device, watch=watch, checkpoint_steps=saved)
+    with row("long", f"memory, handles and pace over many steps ({device})") as told, told.trying():
+        fit(recipe, blobs(), out=tmp_path, how=how)
+        memory, held, files, threads, clock = zip(*seen, strict=True)
+        quarter = len(seen) // 4
+        paces = [every / (after - before) for before, after in itertools.pairwise(clock)]
+        first, last = statistics.median(paces[:quarter]), statistics.median(paces[-quarter:])
         told.note = (
-            f"{steps:,} steps; {memory[4]:.1f} MB after a quarter, {memory[-1]:.1f} MB at the end; "
-            f"{first:.0f} steps/s of processor time in the first quarter, {last:.0f} in the last"
+            f"{steps:,} steps, a checkpoint every {saved:,}; {memory[quarter]:.1f} MB after a quarter, "
+            f"{memory[-1]:.1f} MB at the end; handles {files[quarter]} and {files[-1]}; "
+            f"steps/s of processor time: {first:.0f} in the first quarter, {last:.0f} in the last"
         )
+        told.note += f"; {held[quarter]:,} and {held[-1]:,} bytes on the GPU" if device == "cuda" else ""
+        assert files[-1] <= files[quarter] and threads[-1] <= threads[quarter] and held[-1] <= held[quarter]
+        assert memory[-1] - memory[quarter] < 8, memory
+        assert last > 0.6 * first, paces
 
 
 def test_a_loader_that_stalls_or_fails(tmp_path, monkeypatch):

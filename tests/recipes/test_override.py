@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ns3l.errors import RecipeError
 from ns3l.negatives import Threshold, Uniform
 from ns3l.optimize import SGD
-from ns3l.recipe import Averaging, Recipe
+from ns3l.recipe import Averaging, Execution, Recipe
 from ns3l.recipes import PUBLISHED, describe, fast, override, recipe, settable
 from ns3l.schedule import LinearRamp, Ramp, StepDecay
 
@@ -99,7 +99,7 @@ def test_a_name_chooses_a_kind_with_its_defaults():
         ({"ns3l.weight": {"kind": "ramp"}}, r"terms\.ns3l\.weight lacks value, steps"),
         ({"optimizer.lr": float("nan")}, "finite"),
         ({"network": "mlpp"}, "no network 'mlpp'"),
-        ({"network": None}, "network must be a mapping, got None"),
+        ({"network": None}, r"network must be a mapping \(Network\), got None"),
         ({"network.options": 3}, "options must be a mapping, got 3"),
         ({"network.options": {"deph": 10}}, "the network wide-resnet has no option 'deph'; it takes depth, width"),
         ({"augmentation.steps": [], "augmentation.steps.1.pixels": 3}, "no setting 'augmentation.steps.1.pixels'"),
@@ -158,7 +158,7 @@ def test_every_settable_path_takes_its_own_value(name):
 
 def test_the_fast_form_changes_execution_alone():
     made = fast(MADE)
-    assert (made.execution.precision, made.execution.channels_last) == ("bf16", True)
+    assert made.execution == Execution(precision="bf16", channels_last=True, deterministic=False)
     assert made.to_dict() | {"execution": {}, "sources": {}} == MADE.to_dict() | {"execution": {}, "sources": {}}
 
 

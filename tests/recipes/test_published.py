@@ -179,15 +179,15 @@ def test_fashion_mnist_table():
         "Threshold T = 0.05": Threshold(0.05),
         "Oracle - 1": Oracle(1),
         "Oracle - 3": Oracle(3),
-        "Threshold T = 0.03, one pass (further row)": Threshold(0.03),
-        "Threshold T = 0.05, one pass (further row)": Threshold(0.05),
+        "Threshold T = 0.03 one pass (further row)": Threshold(0.03),
+        "Threshold T = 0.05 one pass (further row)": Threshold(0.05),
     }
     for made in rows.values():
         assert (made.steps, made.evaluation.every, made.evaluation.rule) == (58_000, 1160, "last")
         assert (made.split.labels, made.split.labeled_in_pool, made.network.name) == (2000, False, "small-conv-net")
         assert made.batch.labeled == 50
         assert sum(p.numel() for p in made.network_for((28, 28, 1)).parameters()) == 24_058
-    assert [rows[f"Threshold T = 0.03{end}"].terms["ns3l"].term.passes for end in ("", ", one pass (further row)")] == [
+    assert [rows[f"Threshold T = 0.03{end}"].terms["ns3l"].term.passes for end in ("", " one pass (further row)")] == [
         2,
         1,
     ]

@@ -15,7 +15,7 @@ from ns3l.negatives import Threshold
 from ns3l.optimize import SGD
 from ns3l.preprocess import Identity
 from ns3l.recipe import Weighted
-from ns3l.recipes import override, recipe
+from ns3l.recipes import PUBLISHED, fast, override, recipe
 from ns3l.report import report
 from ns3l.schedule import LinearRamp
 
@@ -87,6 +87,81 @@ def test_what_is_set_leads_back_to_the_recipe_on_ones_own_data(tmp_path, method)
     assert same(override(made, settings(commands(tmp_path)[0])), changed)
 
 
+def test_fast_runs_stand_apart_and_their_commands_say_how(tmp_path):
+    stored(tmp_path / "exact" / "seed-0", DIGITS)
+    stored(tmp_path / "fast" / "seed-0", fast(DIGITS))
+    made = report(tmp_path)
+    rows = made.table("results").rows
+    assert [(row[0].text, row[5].text) for row in rows] == [("digits (own)", "1"), ("digits (own, in bf16)", "1")]
+    assert "1 of 2 runs are not bit-reproducible" in " ".join(made.statements)
+    told = [settings(words) for words in commands(tmp_path)]
+    assert [override(DIGITS, one).execution for one in told] == [DIGITS.execution, fast(DIGITS).execution]
+
+
+@pytest.mark.parametrize(
+    "words", [["--size", "8", "--skip-damaged", "--fit=crop", "--root", "some where"], ["--label-column=kind"]]
+)
+def test_ones_own_data_are_named_by_path_and_loaded_alike(tmp_path, words):
+    made = recipe("ns3l", "data/flowers", 30, classes=3, shape=(8, 8, 3))
+    stored(tmp_path / "seed-0", made)
+    path = tmp_path / "seed-0" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": "flowers"}))
+    command = ["/bin/ns3l", "study", "data/flowers", "--seeds", "2", *words]
+    (tmp_path / "seed-0" / "environment.json").write_text(json.dumps({"command": command}))
+    told = commands(tmp_path)[0]
+    assert told[:3] == ["ns3l", "train", "data/flowers"]
+    assert sorted(told[3 : told.index("--labels")]) == sorted(words)
+    (tmp_path / "seed-0" / "environment.json").write_text(json.dumps({"command": ["mine.py", "--size", "8"]}))
+    assert "--size" not in commands(tmp_path)[0], "another program's words"
+
+
+@pytest.mark.parametrize("name", ["mixmatch/svhn-250/supervised", "table1/svhn/supervised", "fashion-mnist/ns3l-0.03"])
+def test_a_row_of_the_paper_is_repeated_under_its_own_protocol(tmp_path, name):
+    made = PUBLISHED[name]().scaled(0.1)
+    stored(tmp_path / "seed-0", made)
+    path = tmp_path / "seed-0" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"labels": made.split.labels, "schedule": 0.1}))
+    told = commands(tmp_path)[0]
+    words = dict(itertools.pairwise(told))
+    asked = {"labels": made.split.labels, "schedule": 0.1, "protocol": words.get("--protocol")}
+    assert override(recipe(words["--method"], told[2], **asked), settings(told)).protocol == made.protocol
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("fashion-mnist/ns3l-0.03", {}, ""),
+        ("fashion-mnist/ns3l-0.03", {"execution.mode": "eager"}, ""),
+        ("fashion-mnist/ns3l-0.03", {"steps": 300}, ", with other settings"),
+        ("fashion-mnist/supervised", {"execution.precision": "bf16"}, ", in bf16"),
+        ("table1/cifar10/supervised", {}, ""),
+        ("mixmatch/cifar10-4000/supervised", {}, ", under another protocol"),
+    ],
+)
+def test_a_verdict_says_what_is_not_as_in_the_paper(tmp_path, name, changes, said):
+    made = override(PUBLISHED[name](), changes)
+    for seed in range(2):
+        folder = stored(tmp_path / f"seed-{seed}", made, "test", seed)
+        told = json.loads((folder / "result.json").read_text()) | {"labels": made.split.labels}
+        (folder / "result.json").write_text(json.dumps(told))
+    (row,) = report(tmp_path).table("paper").rows
+    assert row[-1].text == f"lower by more than 2 pooled std{said}"
+
+
+def test_a_run_that_is_there_twice_counts_once(tmp_path):
+    for name in ("a", "b"):
+        for seed in range(2):
+            stored(tmp_path / name / f"seed-{seed}", DIGITS, "test", seed)
+    made = report([tmp_path / "a", tmp_path / "b"])
+    assert [row[5].text for row in made.table("results").rows] == ["2"]
+    assert "2 of the runs repeat setting, seed and split of another" in " ".join(made.statements)
+    assert "4 runs, all complete" in " ".join(made.statements)
+    assert {curve.n for figure in made.figures for curve in getattr(figure, "curves", ())} <= {2}
+    alone = report(tmp_path / "a")
+    assert not any("repeat" in statement for statement in alone.statements)
+    assert alone.table("results").rows == made.table("results").rows
+
+
 def test_a_schedule_in_place_of_a_number_is_set_whole(tmp_path):
     entry = replace(DIGITS.terms["ns3l"], weight=LinearRamp(2.0, 10))
     stored(tmp_path / "seed-0", replace(DIGITS, terms=DIGITS.terms | {"ns3l": entry}))
@@ -118,9 +193,10 @@ def test_errors_are_those_of_the_part_that_there_is(tmp_path, part):
 def test_shell_metacharacters_stay_one_word(tmp_path):
     here = Path(__file__).parent / "stored" / "methods" / "ns3l" / "default" / "seed-0"
     shutil.copytree(here, tmp_path / "seed-0")
-    path = tmp_path / "seed-0" / "result.json"
     hostile = "a; rm -rf ~ $(id) `id` 'x' \"y\" | & > <\n#"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": hostile, "method": hostile}))
+    for name in ("result.json", "recipe.json"):
+        path = tmp_path / "seed-0" / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"data": hostile, "method": hostile}))
     words = commands(tmp_path)[0]
     assert words[:2] == ["ns3l", "train"]
     assert words[2] == hostile.replace("\n", " ")

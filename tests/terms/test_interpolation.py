@@ -1,5 +1,7 @@
 """Interpolation consistency, recomputed with the drawn shares and partners."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,7 @@ def test_golden_value():
     assert losses.parts["ict"].item() == pytest.approx(0.09880610610620529, rel=1e-6)
 
 
-def test_bad_settings():
-    with pytest.raises(ValueError, match="is positive, got -1"):
-        InterpolationConsistency(-1.0)
+@pytest.mark.parametrize("wrong", [-1.0, 0.0, math.inf, math.nan])
+def test_bad_settings(wrong):
+    with pytest.raises(ValueError, match=f"is positive and finite, got {wrong}"):
+        InterpolationConsistency(wrong)

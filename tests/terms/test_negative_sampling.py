@@ -114,3 +114,8 @@ def test_what_it_tells():
 def test_bad_settings(options, message):
     with pytest.raises(ValueError, match=message):
         NegativeSampling(**options)
+
+
+def test_a_threshold_is_not_a_selector():
+    with pytest.raises(TypeError, match=r"a selector such as Threshold\(0\.04\), got 0\.04"):
+        NegativeSampling(0.04)

@@ -71,11 +71,18 @@ def test_golden_values():
     assert PseudoLabel(form="soft", passes=1)(fwd).item() == pytest.approx(0.0089160709, rel=1e-7)
 
 
+def test_a_row_at_the_threshold_is_not_confident():
+    told = PseudoLabel(0.5, passes=1).diagnose(forward({"unlabeled": torch.zeros(3, 2)}))
+    assert told["confident"] == 0
+
+
 def test_what_it_tells():
     logits = {"unlabeled": torch.tensor([[9.0, 0.0], [0.0, 9.0], [9.0, 0.0], [0.1, 0.0]])}
     told = PseudoLabel(passes=1).diagnose(forward(logits, truth={"unlabeled": torch.tensor([0, 0, -1, 1])}))
     assert {name: number.item() for name, number in told.items()} == {"confident": 0.75, "wrong": 0.5}
     assert set(PseudoLabel(passes=1).diagnose(forward(logits))) == {"confident"}
+    unknown = forward(logits, truth={"unlabeled": torch.tensor([-1, -1, -1, 1])})
+    assert PseudoLabel(passes=1).diagnose(unknown)["wrong"].isnan()
 
 
 @pytest.mark.parametrize(

@@ -122,14 +122,17 @@ def plain_vat(net, batch, term, draw):
     x = torch.cat(list(batch.x.values())).numpy()
     shape = (len(x), scene.FEATURES)
 
-    def logits(rows):
+    streams = ["first"] * 3 if term.augmentation == "same" else ["first", "probe_0", "adversarial"]
+    first, probing, adversarial = (draw.stream(f"augment/{name}") for name in streams)
+
+    def logits(rows, stream):
         with torch.no_grad():
-            return Passes(net, None, batch, draw).run(torch.from_numpy(rows)).numpy()
+            return Passes(net, None, batch, draw).run(batch.augment(torch.from_numpy(rows), stream)).numpy()
 
     def divergence(p, q):
         return np.sum(softmax(p, axis=1) * (log_softmax(p, axis=1) - log_softmax(q, axis=1)), axis=1)
 
-    clean = logits(x)
+    clean = logits(x, first)
     d = draw.stream("term/vat").normal(shape).double().numpy()
     d /= np.linalg.norm(d, axis=1, keepdims=True)
     gradient = np.zeros(shape)
@@ -138,17 +141,18 @@ def plain_vat(net, batch, term, draw):
         for sign in (1, -1):
             probe = x + term.xi * d
             probe[place] += sign * 1e-6
-            sides.append(divergence(clean, logits(probe)).sum())
+            sides.append(divergence(clean, logits(probe, probing)).sum())
         gradient[place] = (sides[0] - sides[1]) / 2e-6
-    worst = logits(x + term.eps * gradient / np.linalg.norm(gradient, axis=1, keepdims=True))
+    worst = logits(x + term.eps * gradient / np.linalg.norm(gradient, axis=1, keepdims=True), adversarial)
     pair = (clean, worst) if term.divergence == "clean||adversarial" else (worst, clean)
     return divergence(*(side[scene.LABELED :] for side in pair)).mean()
 
 
 @pytest.mark.parametrize("divergence", ["adversarial||clean", "clean||adversarial"])
-def test_reference(divergence):
-    term = VirtualAdversarial(eps=0.7, xi=0.1, divergence=divergence, augmentation="same")
-    net, batch, draw = scene.network().double(), scene.batch(torch.float64, lambda x, draw: x), Draw(3, 10)
+@pytest.mark.parametrize("augmentation", ["same", "fresh"])
+def test_reference(divergence, augmentation):
+    term = VirtualAdversarial(eps=0.7, xi=0.1, divergence=divergence, augmentation=augmentation)
+    net, batch, draw = scene.network().double(), scene.batch(torch.float64), Draw(3, 10)
     value = Objective(vat=(1.0, term))(net, batch, draw).parts["vat"].item()
     assert value == pytest.approx(plain_vat(net, batch, term, draw), rel=1e-5)
     assert value >= 0

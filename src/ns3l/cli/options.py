@@ -65,6 +65,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a setting, for example ns3l.negatives.threshold=0.03."),
 ]
+Fast = Annotated[
+    bool,
+    typer.Option("--fast", help="Half precision, channels last, not bit-reproducible; record and report say so."),
+]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="How many (5 means 0 to 4), or a list: 0,2,7.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="One seed.")]
 Schedule = Annotated[

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs.")]
 Methods = Annotated[str, typer.Option("--methods", "-m", help="Methods, separated by commas.")]
+Rows = Annotated[
+    str | None,
+    typer.Option("--rows", metavar="A,B,…", help="Only these rows, by label or method, and the supervised one."),
+]
 Grid = Annotated[
     list[str] | None,
     typer.Option("--grid", metavar="PATH=A,B,…", help="Values of a setting to try; may be given several times."),
@@ -54,6 +59,7 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "ns3l list items",
             "ns3l reproduce fashion-mnist --schedule 0.02 --seeds 2",
+            "ns3l reproduce table1-cifar10 --rows vat,vat+ns3l --fast --device cuda",
             "ns3l reproduce table1-cifar10 --dry-run",
         ),
     )(reproduce)
@@ -75,6 +81,7 @@ def study(
     schedule: options.Schedule = 1.0,
     protocol: options.Protocol = None,
     settings: options.Settings = None,
+    fast: options.Fast = False,
     out: Out = None,
     no_baseline: NoBaseline = False,
     dry_run: DryRun = False,
@@ -98,14 +105,13 @@ def study(
 
     Safe to stop and to start again: what is done is skipped, what is begun continued, what failed tried again.
     """
-    asked = options.load_options(data, label_column, size, channels)
     made = _study(
         options.name_of(data),
         labels,
-        asked,
+        options.load_options(data, label_column, size, channels),
         root,
-        options.settings_of(settings),
-        _names(methods),
+        _changed(settings, fast),
+        _names(methods, "--methods"),
         grid=grid_of(grid),
         seeds=options.seeds_of(seeds, None),
         out=out or Path("runs") / f"study-{Path(data).stem}",
@@ -122,9 +128,11 @@ def reproduce(
     item: Annotated[
         str, typer.Argument(metavar="ITEM", help="A table or figure, see `ns3l list items`.", show_default=False)
     ],
+    rows: Rows = None,
     schedule: options.Schedule = 1.0,
     seeds: options.Seeds = None,
     settings: options.Settings = None,
+    fast: options.Fast = False,
     out: Out = None,
     no_baseline: NoBaseline = False,
     dry_run: DryRun = False,
@@ -148,8 +156,9 @@ def reproduce(
         _toy(out or Path("runs/toy"), json)
         return
     numbers = None if seeds is None else options.seeds_of(seeds, None)
-    changed = options.settings_of(settings)
-    made = reproduction(item, numbers, schedule, out, settings=changed, baseline=not no_baseline, root=root)
+    names = None if rows is None else _names(rows, "--rows")
+    more: dict[str, Any] = {"names": names, "settings": _changed(settings, fast), "baseline": not no_baseline}
+    made = reproduction(item, numbers, schedule, out, root=root, **more)
     place = executor_of(executor, address, workers, threads, gpus)
     how = How(device_of(device), mode_of(progress, quiet), replicas=replicas)
     _carry_out(made, place, how, dry_run, measure, json, quiet)
@@ -173,6 +182,7 @@ def search(
     schedule: options.Schedule = 1.0,
     protocol: options.Protocol = None,
     settings: options.Settings = None,
+    fast: options.Fast = False,
     out: Out = None,
     device: options.Device = "auto",
     progress: options.Shown = "quiet",
@@ -187,11 +197,12 @@ def search(
 
     loaded = options.read_data(data, root, label_column, size, channels)
     words = list(settings or ())
-    recipe = recipe_for(method, data, loaded, Asked(labels, validation, None, schedule, protocol, None, tuple(words)))
+    asked = Asked(labels, validation, None, schedule, protocol, None, tuple(words), fast)
+    recipe = recipe_for(method, data, loaded, asked)
     if not recipe.split.validation and validation is None:
         words.append(f"split.validation={HELD_OUT}")
         say.note(f"{HELD_OUT:.0%} of the labeled examples are held out to judge by; --validation says otherwise")
-        recipe = recipe_for(method, data, loaded, Asked(labels, None, None, schedule, protocol, None, tuple(words)))
+        recipe = recipe_for(method, data, loaded, replace(asked, settings=tuple(words)))
     how = How(device_of(device), mode_of(progress, False))
     folder = out or Path("runs") / f"search-{Path(data).stem}"
     with redirect_stdout(sys.stderr) if json else nullcontext():
@@ -201,10 +212,17 @@ def search(
         raise RunFailed("no trial is complete; their folders say why")
 
 
-def _names(methods: str) -> list[str]:
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+def _changed(settings: list[str] | None, fast: bool) -> dict[str, Any]:
+    """What `--fast` and `--set` change, the latter last."""
+    from ns3l.recipes import FAST
+
+    return (FAST if fast else {}) | options.settings_of(settings)
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise UserError(f"--methods is a list like supervised,ns3l,vat+ns3l, each once; got {methods!r}")
+        raise UserError(f"{option} is a list like supervised,ns3l,vat+ns3l, each once; got {text!r}")
     return names
 
 
@@ -261,7 +279,7 @@ def _study(
     labels: str | None,
     asked: dict[str, Any],
     root: Path | None,
-    settings: dict[str, str],
+    settings: dict[str, Any],
     methods: Sequence[str],
     **more: Any,
 ) -> "Study":
@@ -273,7 +291,7 @@ def _study(
 
 
 def _with_validation(
-    data: str, root: Path | None, asked: dict[str, Any], labels: str | None, settings: dict[str, str]
+    data: str, root: Path | None, asked: dict[str, Any], labels: str | None, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Settings that hold examples out for validation where data have no test part."""
     from ns3l.data import load

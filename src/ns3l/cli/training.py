@@ -68,6 +68,7 @@ class Asked:
     protocol: str | None = None
     precision: str | None = None
     settings: Sequence[str] = ()
+    fast: bool = False
 
 
 def train(
@@ -92,6 +93,7 @@ def train(
     precision: Annotated[
         str | None, typer.Option("--precision", metavar="float32|bf16", help="Precision of a step.")
     ] = None,
+    fast: options.Fast = False,
     replicas: options.Replicas = None,
     progress: options.Shown = "auto",
     quiet: options.Quiet = False,
@@ -112,7 +114,7 @@ def train(
     numbers = options.seeds_of(seeds, seed)
     how = How(device_of(device), mode_of(progress, quiet), replicas=replicas, tensorboard=tensorboard)
     loaded = options.read_data(data, root, label_column, size, channels, fit, skip_damaged)
-    asked = Asked(labels, validation, steps, schedule, protocol, precision, tuple(settings or ()))
+    asked = Asked(labels, validation, steps, schedule, protocol, precision, tuple(settings or ()), fast)
     recipe = recipe_for(method, data, loaded, asked)
     plans = _plans(recipe, loaded, numbers, out)
     with redirect_stdout(sys.stderr) if json else nullcontext():
@@ -145,7 +147,7 @@ def mode_of(progress: str, quiet: bool) -> Mode:
 
 def recipe_for(method: str, name: str, data: Dataset, asked: Asked) -> Recipe:
     """The method's recipe for the data, with what was asked for."""
-    from ns3l.recipes import recipe
+    from ns3l.recipes import FAST, recipe
 
     if not 0 < asked.schedule < float("inf"):
         raise UserError(f"--schedule is a factor above 0, for example 0.25, got {asked.schedule}")
@@ -162,7 +164,7 @@ def recipe_for(method: str, name: str, data: Dataset, asked: Asked) -> Recipe:
         "execution.precision": asked.precision,
     }
     wanted = {path: value for path, value in wanted.items() if value is not None}
-    return changed(made, wanted | options.settings_of(list(asked.settings)))
+    return changed(made, (FAST if asked.fast else {}) | wanted | options.settings_of(list(asked.settings)))
 
 
 def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:

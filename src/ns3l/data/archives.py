@@ -28,15 +28,22 @@ class Limits:
     members: int = 200_000
 
 
-def unpack(archive: Path, target: Path, inside: str = "", limits: Limits = Limits()) -> Path:
-    """Unpack `archive` so that `target` is its content, or, with `inside`, that folder of its content."""
+def unpack(
+    archive: Path, target: Path, inside: str = "", needed: tuple[str, ...] = (), limits: Limits = Limits()
+) -> Path:
+    """Unpack `archive` so that `target` is its content, or, with `inside`, that folder of its content.
+
+    Nothing is put there unless all `needed` files are in it.
+    """
     if target.exists():
         raise DataError(f"{target} is in the way; move or remove it before {archive.name} is unpacked there")
     with _as_data_error(archive), _temporary_folder(target) as folder:
         _extract(archive, folder, limits)
         source = folder / inside
         if not source.is_dir():
-            raise DataError(f"{archive}: no folder {inside!r} in it; it is another archive than expected")
+            raise DataError(f"no folder {inside!r} in it; it is another archive than expected")
+        if missing := [name for name in needed if not (source / name).is_file()]:
+            raise DataError(f"{', '.join(missing)} missing in it; it is another archive than expected: get it anew")
         source.replace(target)
     return target
 
@@ -48,7 +55,7 @@ def read_gzip(path: Path, limit: int = 1 << 30) -> bytearray:
         while piece := stream.read(PIECE):
             content += piece
             if len(content) > limit:
-                raise DataError(f"{path}: unpacks to more than {limit:,} bytes, far more than expected")
+                raise DataError(f"unpacks to more than {limit:,} bytes, far more than expected")
     return content
 
 
@@ -56,8 +63,8 @@ def read_gzip(path: Path, limit: int = 1 << 30) -> bytearray:
 def _as_data_error(path: Path) -> Iterator[None]:
     try:
         yield
-    except DataError:
-        raise
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
     except (Exception, RecursionError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         raise DataError(f"{path}: cannot be unpacked ({reason}); it may be cut off or damaged: get it anew") from error
@@ -176,6 +183,8 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 def _write(source: IO[bytes], path: Path, size: int) -> None:
+    if path.exists():
+        raise DataError(f"{path.name} exists twice in it; refused")
     path.parent.mkdir(parents=True, exist_ok=True)
     left = size
     with path.open("xb") as out:

@@ -113,7 +113,7 @@ class Known:
                 target = archive.parent / layout.folder
                 with locked(archive.parent, self.name):
                     if not target.is_dir():
-                        unpack(archive, target, inside=layout.folder)
+                        unpack(archive, target, inside=layout.folder, needed=layout.files)
                 if missing := layout.missing(target):
                     raise DataError(f"{target}: {', '.join(missing)} missing; remove that folder and try again")
                 return target

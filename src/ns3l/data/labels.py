@@ -18,8 +18,8 @@ def encode(
     Unlabeled are -1, None, NaN and empty text. Classes are the labels in sorted order (numbers by value, text by
     letters); where `classes` is given, labels are these names or their positions.
     """
-    values = _plain(train, name)
-    test_values = None if test is None else _plain(test, f"{name} of the test part")
+    values = plain_labels(train, name)
+    test_values = None if test is None else plain_labels(test, f"{name} of the test part")
     known = [value for value in values if value is not None]
     if classes is None:
         _refuse_signs(known, name)
@@ -53,7 +53,7 @@ def _whole_number(text: str) -> int:
     return number
 
 
-def _plain(labels: Any, name: str) -> list[Any]:
+def plain_labels(labels: Any, name: str) -> list[Any]:
     """A list of str, int or None, whatever came in."""
     array = labels if isinstance(labels, np.ndarray) else np.asarray(list(labels), dtype=object)
     if array.ndim == 2 and array.shape[1] == 1:

@@ -38,7 +38,7 @@ def read_pickle(path: Path, limit: int = MAX_BYTES) -> Any:
         size = path.stat().st_size
         if size > limit:
             raise DataError(f"{path}: a pickle of {size:,} bytes; at most {limit:,} are read")
-        return loads(path.read_bytes(), path.name)
+        return loads(path.read_bytes(), str(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 

@@ -28,8 +28,8 @@ FAREWELL = 120.0
 class Ray(Executor):
     """A cluster at `address` ("auto": the one that this machine belongs to), or one on this machine alone.
 
-    Each task asks for `cpus` (also its threads of torch) and `gpus`. A task whose node or process is lost is begun
-    again up to `retries` times, on another node, from the last checkpoints.
+    Each task asks for `cpus` (also its threads of torch) and `gpus`. A task whose node or process is lost, or whose node
+    cannot write or has no data, is begun again up to `retries` times, on another node, from the last checkpoints.
     """
 
     address: str | None = None
@@ -46,16 +46,15 @@ class Ray(Executor):
         ray, follower = _ray(self.address), Follower(how.progress)
         how = replace(how, progress="quiet", device=how.device if self.gpus else "cpu")
         with _cluster(ray, self.address), Interruption() as stop:
-            options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries}
-            remote = ray.remote(_perform).options(**options)
-            held = (ray.put(data), ray.put(how))
-            under_way = {remote.remote(task, *held, self.cpus): task for task in tasks}
-            while under_way and not stop.requested:
-                for reference in ray.wait(list(under_way), timeout=POLL)[0]:
-                    yield from _outcomes(ray, reference, under_way.pop(reference))
-                follower.look(run for task in under_way.values() for run in task.runs)
+            line = _Line(ray, self, ray.put(data), ray.put(how))
+            for task in tasks:
+                line.begin(task)
+            while line.under_way and not stop.requested:
+                for reference in ray.wait(list(line.under_way), timeout=POLL)[0]:
+                    yield from line.take(reference)
+                follower.look(run for task, _ in line.under_way.values() for run in task.runs)
             if stop.requested:
-                _save(ray, list(under_way))
+                _save(ray, list(line.under_way))
                 raise Stopped(128 + stop.requested)
 
     def width(self, how: How) -> int:
@@ -109,21 +108,61 @@ def _refuse_network(ray: Any) -> None:
         )
 
 
-def _perform(task: Task, data: DataReference, how: How, count: int) -> list[Outcome]:
-    """One task on a node of the cluster."""
+class _Line:
+    """What is under way on the cluster: each task with the nodes that it failed on for reasons of theirs."""
+
+    def __init__(self, ray: Any, executor: Ray, data: Any, how: Any) -> None:
+        self._ray, self._executor, self._held = ray, executor, (data, how)
+        self.under_way: dict[Any, tuple[Task, tuple[str, ...]]] = {}
+
+    def begin(self, task: Task, avoided: tuple[str, ...] = (), node: str | None = None) -> None:
+        """Hand a task to the cluster, or rather to one node of it."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        asked = self._executor
+        options = {"num_cpus": asked.cpus, "num_gpus": asked.gpus, "max_retries": asked.retries}
+        if node is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
+        remote = self._ray.remote(_perform).options(**options)
+        self.under_way[remote.remote(task, *self._held, asked.cpus)] = task, avoided
+
+    def take(self, reference: Any) -> Iterator[Outcome]:
+        """The outcomes of a task that ended, but for the runs that another node takes up."""
+        task, avoided = self.under_way.pop(reference)
+        node, outcomes = _outcomes(self._ray, reference, task)
+        avoided = (*avoided, node)
+        others = self._others(avoided) if len(avoided) <= self._executor.retries else []
+        left = {outcome.path for outcome in outcomes if outcome.local} if others else set()
+        if left:
+            runs = tuple(run for run in task.runs if run.path in left)
+            self.begin(Task(runs), avoided, others[len(self.under_way) % len(others)])
+        yield from (outcome for outcome in outcomes if outcome.path not in left)
+
+    def _others(self, avoided: tuple[str, ...]) -> list[str]:
+        """Nodes that are there, are not to be avoided, and have room for a task."""
+        nodes = [node for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in avoided]
+        asked = {"CPU": self._executor.cpus, "GPU": self._executor.gpus}
+        return [n["NodeID"] for n in nodes if all(n["Resources"].get(what, 0) >= asked[what] for what in asked)]
+
+
+def _perform(task: Task, data: DataReference, how: How, count: int) -> tuple[str, list[Outcome]]:
+    """One task on a node of the cluster: which node, and the outcomes."""
+    import ray
+
     with threads(count):
-        return list(perform(task, data, how, PATIENCE))
+        return ray.get_runtime_context().get_node_id(), list(perform(task, data, how, PATIENCE))
 
 
-def _outcomes(ray: Any, reference: Any, task: Task) -> list[Outcome]:
+def _outcomes(ray: Any, reference: Any, task: Task) -> tuple[str, list[Outcome]]:
     """What a task reports; where it was lost too often, or stopped from elsewhere, a failure of each of its runs."""
     try:
-        return list(ray.get(reference))
+        node, outcomes = ray.get(reference)
+        return str(node), list(outcomes)
     except ray.exceptions.RayError as problem:
         reason = f"its task was lost on the cluster: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
     for run in task.runs:
         record_failure(run, reason)
-    return [Outcome(run.path, "failed", reason) for run in task.runs]
+    return "", [Outcome(run.path, "failed", reason) for run in task.runs]
 
 
 def _save(ray: Any, under_way: list[Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ns3l.data.dataset import Dataset
 from ns3l.data.reference import DataReference
 from ns3l.environment import environment
-from ns3l.errors import InUseError, UserError
+from ns3l.errors import DiskError, InUseError, UserError
 from ns3l.recipe import Recipe
 from ns3l.record import RunFolder, read_json
 from ns3l.record.folder import LARGEST_SPLIT
@@ -41,11 +41,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: `complete`, or `failed` for a reason."""
+    """How a run ended: `complete`, or `failed` for a reason, perhaps one that only concerns this machine."""
 
     path: Path
     status: str
     reason: str | None = None
+    local: bool = False
 
 
 Outcomes = Generator[Outcome, None, None]
@@ -75,7 +76,7 @@ def perform(task: Task, data: DataReference, how: How, patience: float = 0.0) ->
     try:
         dataset = data.load()
     except (UserError, OSError) as problem:
-        yield from (Outcome(run.path, "failed", reason_of(problem)) for run in task.runs)
+        yield from (Outcome(run.path, "failed", reason_of(problem), local=True) for run in task.runs)
         return
     yield from _attempt(task.runs, dataset, how, time.monotonic() + patience)
 
@@ -109,7 +110,7 @@ def _after(
     else:
         reason = reason_of(problem)
         record_failure(runs[0], reason, splits[0].to_dict() if splits else None)
-        yield Outcome(runs[0].path, "failed", reason)
+        yield Outcome(runs[0].path, "failed", reason, local=isinstance(problem, DiskError))
 
 
 def _outcome(path: Path, result: dict[str, Any]) -> Outcome:

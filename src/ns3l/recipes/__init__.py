@@ -11,11 +11,12 @@ from ns3l.recipes import realistic as _realistic
 from ns3l.recipes.fashion import fashion
 from ns3l.recipes.items import ITEMS, PUBLISHED, Item
 from ns3l.recipes.mixing import mixing
-from ns3l.recipes.override import describe, fast, override, settable
+from ns3l.recipes.override import FAST, describe, fast, override, settable
 from ns3l.recipes.own import own
 from ns3l.recipes.realistic import realistic
 
 __all__ = [
+    "FAST",
     "ITEMS",
     "PUBLISHED",
     "SHAPES",
@@ -41,7 +42,8 @@ SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "digits": (10, (8, 8, 1)),
 }
 """Classes and rows, (height, width, channels), of the known data sets."""
-PROTOCOLS = ("A", "B", "own")
+PROTOCOLS: Mapping[str, str] = {"A": _realistic.PROTOCOL, "B": _mixing.PROTOCOL, "own": "own"}
+"""Protocols as they are asked for, and how recipes name them."""
 
 
 def recipe(

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ns3l.errors import RunError
+from ns3l.errors import DiskError, RunError
 
 LARGEST_JSON = 64 * 2**20
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failed write (disk full, read-only, I/O error) into a RunError that says what is still there."""
+    """Turn a failed write (disk full, read-only, I/O error) into a DiskError that says what is still there."""
     try:
         yield
     except OSError as problem:
-        raise RunError(
+        raise DiskError(
             f"Cannot write {path}: {problem.strerror or problem}. What was recorded before is intact; "
             "free space or make the folder writable, then start the same command again."
         ) from problem

@@ -1,6 +1,6 @@
 """Reports over run folders: tables and figures, as text, Markdown, LaTeX, CSV, JSON or one HTML file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ns3l.report.collect import collect
@@ -59,14 +59,23 @@ def _statements(groups: tuple[Group, ...], in_force: list[str], rule: str | None
     """What holds for the whole report."""
     own = "asked for by the reader" if rule else "named by the runs' own recipes"
     words = "; ".join(f"{name} ({RULES.get(name, 'unknown')})" for name in in_force)
-    scaled = sorted({one.bench.schedule for one in groups if one.bench.schedule != 1})
     runs = [run for one in groups for run in one.runs]
-    undone = len(runs) - sum(len(one.complete) for one in groups)
-    shortened = f"Schedules are scaled by {', '.join(f'{scale:g}' for scale in scaled)} in some rows, as each row says."
+    undone = sum(run.status != "complete" for run in runs)
     return (
         f"Selection rule: {words}, {own}.",
         "The best error on test is never used to choose anything.",
         f"{len(runs)} runs, {f'{undone} of them not complete' if undone else 'all complete'}; "
         "only complete runs enter means.",
-        *((shortened,) if scaled else ()),
+        *_cautions(groups),
     )
+
+
+def _cautions(groups: tuple[Group, ...]) -> Iterator[str]:
+    """What a reader must know of some of the runs."""
+    runs = [run for one in groups for run in one.runs]
+    if scaled := sorted({one.bench.schedule for one in groups if one.bench.schedule != 1}):
+        yield f"Schedules are scaled by {', '.join(f'{scale:g}' for scale in scaled)} in some rows, as each row says."
+    if loose := sum(not run.deterministic for run in runs):
+        yield f"{loose} of {len(runs)} runs are not bit-reproducible: their recipes ask for speed (see the commands)."
+    if again := sum(run.status == "complete" for run in runs) - sum(len(one.complete) for one in groups):
+        yield f"{again} of the runs repeat setting, seed and split of another: of each, the last folder counts."

@@ -96,6 +96,16 @@ class Run:
         return 1.0 if value is None else float(value)
 
     @property
+    def precision(self) -> str:
+        """The precision of a step."""
+        return plain(_mapping(self.recipe.get("execution")).get("precision") or "float32")
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the recipe asks for the same bits every time."""
+        return _mapping(self.recipe.get("execution")).get("deterministic") is not False
+
+    @property
     def rule(self) -> str:
         """The selection rule of the run's own recipe."""
         return plain(self.result.get("rule") or _mapping(self.recipe.get("evaluation")).get("rule") or "last")

@@ -21,6 +21,7 @@ class Bench:
     protocol: str
     schedule: float
     part: str = "test"
+    precision: str = "float32"
 
     @property
     def name(self) -> str:
@@ -31,8 +32,11 @@ class Bench:
 
     @property
     def place(self) -> str:
-        """The data set, and the protocol where that is another word."""
-        return self.data if self.protocol in ("", self.data) else f"{self.data} ({self.protocol})"
+        """The data set, the protocol where that is another word, and a precision that is not the usual one."""
+        protocol = "" if self.protocol == self.data else self.protocol
+        precision = "" if self.precision == "float32" else f"in {self.precision}"
+        said = ", ".join(word for word in (protocol, precision) if word)
+        return f"{self.data} ({said})" if said else self.data
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +64,9 @@ class Group:
 
     @property
     def complete(self) -> tuple[Run, ...]:
-        """The runs that reached their end: only these enter means."""
-        return tuple(run for run in self.runs if run.status == "complete")
+        """The runs that reached their end, of repeated ones the last: only these enter means."""
+        ended = {(run.seed, run.split_hash): run for run in self.runs if run.status == "complete"}
+        return tuple(ended.values())
 
     def rules(self, rule: str | None) -> tuple[str, ...]:
         """The selection rules in force: the one asked for, or the runs' own."""
@@ -95,13 +100,14 @@ def spoken(value: Any) -> str:
 
 
 def group(runs: Iterable[Run]) -> tuple[Group, ...]:
-    """Runs by data, labels, protocol, schedule, method and grid point, in reading order."""
+    """Runs by what must agree, method and grid point, in reading order."""
     runs = tuple(runs)
     tested = {run.data for run in runs if run.tested}
     families: dict[tuple[Bench, str], list[Run]] = defaultdict(list)
     for run in runs:
         part = "test" if run.data in tested else "validation"
-        families[Bench(run.data, run.labels, run.protocol, run.schedule, part), run.method].append(run)
+        bench = Bench(run.data, run.labels, run.protocol, run.schedule, part, run.precision)
+        families[bench, run.method].append(run)
     groups = [one for (bench, method), members in families.items() for one in _points(bench, method, members)]
     return tuple(sorted(groups, key=_order))
 
@@ -139,6 +145,8 @@ def _order(one: Group) -> tuple[Any, ...]:
         bench.labels or 0,
         bench.protocol,
         -bench.schedule,
+        bench.precision != "float32",
+        bench.precision,
         one.method != "supervised",
         len(parts),
         one.method,

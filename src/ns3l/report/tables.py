@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ns3l import paper
 from ns3l.report.cells import NONE, SETTING, columns, interval, p_value, real, setting, spread, whole
 from ns3l.report.collect import Run, number, plain
-from ns3l.report.command import command
+from ns3l.report.command import command, departures
 from ns3l.report.group import Group, baselines, chosen, grids, headline
 from ns3l.report.shapes import Cell, Table
 from ns3l.statistics import RULES, Comparison, Paired, compare, finding, missing_seeds, paired, summarize
@@ -166,7 +166,7 @@ def _beside(one: Group, cell: paper.PaperCell, rule: str | None) -> tuple[Cell, 
     verdict = compare(ours, cell.mean, cell.std, cell.n)
     published = Cell(f"{cell.mean:.2f} ± {cell.std:.2f}", cell.mean)
     row = Cell(f"{cell.wording} ({cell.table})")
-    judged = _verdict(verdict, one.bench.schedule)
+    judged = _verdict(verdict, _caveats(one, cell))
     return (
         *setting(one),
         whole(ours.n),
@@ -179,13 +179,21 @@ def _beside(one: Group, cell: paper.PaperCell, rule: str | None) -> tuple[Cell, 
     )
 
 
-def _verdict(verdict: Comparison, schedule: float) -> Cell:
-    scale = "" if schedule == 1 else f", at schedule {schedule:g}"
+def _caveats(one: Group, cell: paper.PaperCell) -> str:
+    """In which respects the runs are not those of the paper's row."""
+    found = {path for run in one.runs for path in departures(run)} - {path for path, _ in cell.settings}
+    other = "under another protocol" if "protocol" in found else "with other settings" if found else ""
+    scale = "" if one.bench.schedule == 1 else f"at schedule {one.bench.schedule:g}"
+    precision = "" if one.bench.precision == "float32" else f"in {one.bench.precision}"
+    return "".join(f", {words}" for words in (scale, precision, other) if words)
+
+
+def _verdict(verdict: Comparison, caveats: str) -> Cell:
     if verdict.within is None:
-        return Cell(f"not judged: needs 2 seeds{scale}")
+        return Cell(f"not judged: needs 2 seeds{caveats}")
     if verdict.within:
-        return Cell(f"within 2 pooled std{scale}", None, "good")
-    return Cell(f"{'higher' if verdict.difference > 0 else 'lower'} by more than 2 pooled std{scale}", None, "bad")
+        return Cell(f"within 2 pooled std{caveats}", None, "good")
+    return Cell(f"{'higher' if verdict.difference > 0 else 'lower'} by more than 2 pooled std{caveats}", None, "bad")
 
 
 def picked(groups: Sequence[Group], rule: str | None) -> Table:

@@ -1,5 +1,6 @@
 """Interpolation consistency training (Verma et al. 2019)."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,8 +22,8 @@ class InterpolationConsistency(Term):
     alpha: float = 0.75
 
     def __post_init__(self) -> None:
-        if not self.alpha > 0:
-            raise ValueError(f"alpha of Beta(alpha, alpha) is positive, got {self.alpha}")
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"alpha of Beta(alpha, alpha) is positive and finite, got {self.alpha}")
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ class NegativeSampling(Term):
     def __post_init__(self) -> None:
         if self.passes not in (1, 2) or self.on not in ("unlabeled", "mixed"):
             raise ValueError(f"passes is 1 or 2 and on 'unlabeled' or 'mixed', got {self.passes!r} and {self.on!r}")
+        if not isinstance(self.negatives, Selector):
+            raise TypeError(f"negatives must be a selector such as Threshold(0.04), got {self.negatives!r}")
         if self.on == "mixed" and self.negatives.needs - {"draw"}:
             raise ValueError(f"mixed rows have no single truth or neighbor, {self.negatives!r} cannot choose there")
 

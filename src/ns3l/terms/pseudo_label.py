@@ -44,13 +44,13 @@ class PseudoLabel(Term):
         return (confident * cost).mean()
 
     def diagnose(self, fwd: Forward) -> dict[str, Tensor]:
-        """Share of confident rows and, among those whose truth is known, of wrong labels."""
+        """Share of confident rows and, among those whose truth is known, of wrong labels (NaN where there are none)."""
         confident, label = self._labels(fwd)
         truth = fwd.batch.truth.get("unlabeled")
         told = {"confident": confident.float().mean()}
         if truth is not None:
             known = confident & (truth >= 0)
-            told["wrong"] = (known & (label != truth)).sum() / known.sum().clamp(min=1)
+            told["wrong"] = (known & (label != truth)).sum() / known.sum()
         return told
 
     def _labels(self, fwd: Forward) -> tuple[Tensor, Tensor]:
