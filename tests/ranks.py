@@ -26,7 +26,7 @@ def trained(out: Path, synchronized: bool, steps: int = 8, how: How = QUIET) -> 
 
 def together(out: Path) -> None:
     """Both kinds of batch norm, an uneven batch, shards of positions."""
-    with job() as place:
+    with job("cpu") as place:
         trained(out / "synchronized", True)
         trained(out / "local", False)
         trained(out / "whole", True, 12)

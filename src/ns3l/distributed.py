@@ -58,19 +58,28 @@ class Job:
 
 
 @contextmanager
-def job() -> Iterator[Job]:
-    """The job that torchrun started this process in (NCCL on GPUs, Gloo on CPUs), or this process alone."""
+def job(device: str) -> Iterator[Job]:
+    """The job that torchrun started this process in (NCCL on GPUs, else Gloo), or this process alone."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or dist.is_initialized():
         yield Job(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Job()
         return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    if device == "cuda":
+        _take_gpu(int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count())
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield Job(dist.get_rank(), world)
     finally:
         dist.destroy_process_group()
+
+
+def _take_gpu(local: int, count: int) -> None:
+    if local >= count:
+        raise RunError(
+            f"process {local} of this machine has no GPU of its own, there {'is' if count == 1 else 'are'} {count}: "
+            f"start torchrun with --nproc-per-node {count}, or train with --device cpu"
+        )
+    torch.cuda.set_device(local)
 
 
 def _device_of_group() -> torch.device:

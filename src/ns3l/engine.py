@@ -1,6 +1,7 @@
 """How a step runs: one replica or many, eager, compiled, or all of it in one captured CUDA graph."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -249,7 +250,9 @@ class Engine:
         """Compile and capture; where that fails, say why in a line and run eagerly."""
         kept = [{name: value.clone() for name, value in replica.state().items()} for replica in self.replicas]
         try:
-            self._warm(execution)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's advice, such as another precision
+                self._warm(execution)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as problem:  # whatever a compiler or a user's network may raise

@@ -62,6 +62,7 @@ def cpu_model() -> str:
     return names[0] if names and names[0] else platform.processor() or platform.machine()
 
 
+@lru_cache
 def gpus() -> list[str]:
     """Names of the CUDA devices that torch sees."""
     if not torch.cuda.is_available():

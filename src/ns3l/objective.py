@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard, get_args
 import torch
 from torch import Tensor, nn
 
-from ns3l.batch import Augment, Batch
+from ns3l.batch import Augment, Batch, unchanged
 from ns3l.draw import Draw
 from ns3l.networks import frozen_statistics
 from ns3l.schedule import Schedule, at
@@ -120,6 +120,11 @@ class Passes:
         """The joint batch (or x in its place), augmented afresh; the same stream gives the same augmentation."""
         draw = self.draw.stream(f"augment/{stream}").rows(*self.sizes.values())
         return self.compile(_rendered)(self.batch.augment, self.clean if x is None else x, draw)
+
+    @property
+    def augments(self) -> bool:
+        """Whether two renderings of an example differ."""
+        return self.batch.augment is not unchanged and getattr(self.batch.augment, "steps", True) != ()
 
     def run(self, x: Tensor, moves: bool = False, network: nn.Module | None = None) -> Tensor:
         """Logits in float32 at least, under batch statistics; running statistics stay unless it `moves` them."""

@@ -175,7 +175,9 @@ def _logits(run: Run, part: str, network: nn.Module) -> tuple[Tensor, Tensor] | 
     rows = _rows(run, part)
     if rows is None:
         return None
-    return logits_of(network, run.preprocess, rows[0], autocast=run.replica.precision), torch.as_tensor(rows[1])
+    batch = 2000 if run.replica.device.type == "cuda" else 500
+    logits = logits_of(network, run.preprocess, rows[0], batch, autocast=run.replica.precision)
+    return logits, torch.as_tensor(rows[1])
 
 
 def _error(run: Run, part: str) -> float | None:

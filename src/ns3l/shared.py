@@ -36,8 +36,8 @@ class How:
 
     device: torch.device | str = "auto"
     progress: Mode = "auto"
-    checkpoint_steps: int | None = None  # None: at every evaluation
-    checkpoint_seconds: float = 300.0
+    checkpoint_steps: int | None = None  # None: by seconds alone
+    checkpoint_seconds: float = 30.0
     replicas: int | None = None  # side by side; None: as many as fit, one after the other on a CPU
     tensorboard: bool = False
     resident: bool | None = None  # data on the device, or staged from the host; None: by size

@@ -37,7 +37,7 @@ class Stopped(Exception):
 
 def train(plans: Sequence[Plan], data: Dataset, how: How = How()) -> list[Trained]:
     """Train runs whose recipes have the same form, side by side as many as fit; complete ones are only read."""
-    with job() as place, Interruption() as stop:
+    with job(how.where().type) as place, Interruption() as stop:
         trained = {plan: complete(plan, how) for plan in plans}
         waiting = [plan for plan in plans if trained[plan] is None]
         shared = Shared(data, how, place)
@@ -153,7 +153,7 @@ def _loop(runs: list[Run], engine: Engine, shared: Shared, stop: Interruption, p
     """Advance, look, evaluate, record, save: until the last step."""
     recipe, saved = runs[0].plan.recipe, time.monotonic()
     step = int(runs[0].replica.count)
-    every, often = recipe.evaluation.every, shared.how.checkpoint_steps or recipe.evaluation.every
+    every, often = recipe.evaluation.every, shared.how.checkpoint_steps or recipe.steps
     _look(runs, step, progress, shared.how)
     while step < recipe.steps and not all(run.done for run in runs):
         ahead = min(step + LOOK, recipe.steps, *(step + n - step % n for n in (every, often)))

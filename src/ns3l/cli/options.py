@@ -67,7 +67,7 @@ Settings = Annotated[
 ]
 Fast = Annotated[
     bool,
-    typer.Option("--fast", help="Half precision, channels last, not bit-reproducible; record and report say so."),
+    typer.Option("--fast", help="Half precision and channels last, for GPUs; record and report say so."),
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="How many (5 means 0 to 4), or a list: 0,2,7.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="One seed.")]

@@ -1,30 +1,31 @@
 """Virtual adversarial training (Miyato et al. 2017)."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ns3l.divergence import kl
 from ns3l.draw import Draw
 from ns3l.objective import Forward, Passes, Term
 
-XI, XI_TENSOR, XI_HALF = 1e-3, 1e-2, 0.05
-"""The norm of the probe by that of the example, by measurement: for float32 or better, for float32 on a GPU, whose
-convolutions round to 11 bits (TF32), and for half precision."""
+XI, XI_HALF = 1e-3, 0.01
+"""The norm of the probe by that of the example, found by measurement: for float32 or better, for half precision."""
 
 
 @dataclass(frozen=True)
 class VirtualAdversarial(Term):
     """The divergence between the predictions at x and at x + r_adv; r_adv = ε g/‖g‖, g = ∇_r d(f(x), f(x + r)).
 
-    The probe r has norm `xi` per example. None takes a share of the norm of the example: 1/1000, 1/100 on a GPU, or
-    1/20 where passes run in half precision. Labeled rows are perturbed too, so that batch statistics are comparable;
-    the unlabeled are scored. `augmentation` says whether probe and adversarial pass are rendered as the first or
-    afresh. Under the same rendering the divergence near r = 0 is of second order, which half precision cannot resolve:
-    then, unless `xi` is given, clean target and probe are computed in float32, at the cost of one more pass.
+    The probe r has norm `xi` per example. None takes a share of the norm of the example: 1/1000, or 1/100 where passes
+    run in half precision. Labeled rows are perturbed too, so that batch statistics are comparable; the unlabeled are
+    scored. `augmentation` says whether probe and adversarial pass are rendered as the first or afresh. Under the same
+    rendering (or none) the divergence near r = 0 is of second order, which neither half precision nor TF32 resolves:
+    then, unless `xi` is given, clean target and probe are computed in whole float32, at the cost of one more pass.
     """
 
     eps: float = 6.0
@@ -66,18 +67,21 @@ class VirtualAdversarial(Term):
     def direction(self, passes: Passes, fwd: Forward) -> Tensor:
         """The unit vector, per example, along which the prediction changes most."""
         clean = torch.cat([fwd.logits[view] for view in passes.sizes]).detach()
-        if self.augmentation == "same" and passes.precision is not None and self.xi is None:
+        alike = self.augmentation == "same" or not passes.augments
+        if alike and self.xi is None and (passes.precision is not None or clean.is_cuda):
             passes = replace(passes, precision=None)
-            with torch.no_grad():
+            with torch.no_grad(), whole_float32():
                 clean = passes.run(passes.render("first"))
         direction = passes.compile(_random)(fwd.draw.rows(*passes.sizes.values()), passes.clean)
         xi = self._xi(passes)
         for i in range(self.iterations):
             stream = "first" if self.augmentation == "same" else f"probe_{i}"
             r = (xi * direction).requires_grad_()
-            probe = passes.run(passes.render(stream, passes.clean + r))
-            divergence = passes.compile(_total)(clean, probe)
-            direction = passes.compile(unit)(torch.autograd.grad(divergence, r)[0])
+            with constant_weights(passes.student), whole_float32() if alike else nullcontext():
+                probe = passes.run(passes.render(stream, passes.clean + r))
+                divergence = passes.compile(_total)(clean, probe)
+                gradient = torch.autograd.grad(divergence, r)[0]
+            direction = passes.compile(unit)(gradient)
         return direction
 
     def _xi(self, passes: Passes) -> float | Tensor:
@@ -85,9 +89,33 @@ class VirtualAdversarial(Term):
         if self.xi is not None:
             return self.xi
         norm = passes.clean.flatten(1).norm(dim=1).view(-1, *[1] * (passes.clean.dim() - 1))
-        if passes.precision is not None:
-            return norm * XI_HALF
-        return norm * (XI_TENSOR if norm.is_cuda and norm.dtype == torch.float32 else XI)
+        return norm * (XI if passes.precision is None else XI_HALF)
+
+
+@contextmanager
+def whole_float32() -> Iterator[None]:
+    """Within it, convolutions and products on a GPU round to 24 bits, not to TF32's 11."""
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
+
+
+@contextmanager
+def constant_weights(network: nn.Module) -> Iterator[None]:
+    """Within it, nothing is computed towards the gradient of the weights."""
+    learning = [weight for weight in network.parameters() if weight.requires_grad]
+    for weight in learning:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in learning:
+            weight.requires_grad_(True)
 
 
 def _random(draw: Draw, like: Tensor) -> Tensor:
