@@ -29,7 +29,7 @@ def positions(draw: Draw, view: str, members: int, size: int) -> Tensor:
 
 
 class Resident:
-    """All rows on the device, in their stored form; shared by replicas. On a CPU they stay where they are, mapped too."""
+    """All rows on the device, as stored; shared by replicas. On a CPU they stay where they are, mapped or not."""
 
     def __init__(self, data: Dataset, device: torch.device) -> None:
         parts = [data.x] if data.x_extra is None else [data.x, data.x_extra]

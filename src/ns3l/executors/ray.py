@@ -28,8 +28,8 @@ FAREWELL = 120.0
 class Ray(Executor):
     """A cluster at `address` ("auto": the one that this machine belongs to), or one on this machine alone.
 
-    Each task asks for `cpus` (also its threads of torch) and `gpus`. A task whose node or process is lost, or whose node
-    cannot write or has no data, is begun again up to `retries` times, on another node, from the last checkpoints.
+    Each task asks for `cpus` (also its threads of torch) and `gpus`. A task whose node or process is lost, or whose
+    node cannot write or has no data, is begun again up to `retries` times, on another node, from the last checkpoints.
     """
 
     address: str | None = None
