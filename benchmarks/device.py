@@ -22,7 +22,8 @@ from ns3l.draw import Draw
 from ns3l.engine import Engine, Replica, settings
 from ns3l.environment import environment
 from ns3l.networks import build
-from ns3l.objective import Forward, Passes
+from ns3l.objective import Forward
+from ns3l.passes import Passes
 from ns3l.recipe import Execution
 from ns3l.shared import How, Plan, Shared
 from ns3l.split import make_split

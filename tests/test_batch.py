@@ -87,7 +87,7 @@ def test_neighbors_belong_to_the_rows_of_the_pool():
     assert batch.x["unlabeled"][:, 0].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(("labeled", "unlabeled"), [(0, 5), (5, -1)])
+@pytest.mark.parametrize(("labeled", "unlabeled"), [(0, 5), (5, -1), (2.5, 5), (5, "5"), (True, 5)])
 def test_bad_sizes(labeled, unlabeled):
-    with pytest.raises(ValueError, match=rf"labeled >= 1 and unlabeled >= 0, got {labeled} and {unlabeled}"):
+    with pytest.raises(ValueError, match=rf"labeled >= 1 and unlabeled >= 0, got {labeled!r} and {unlabeled!r}"):
         BatchSize(labeled, unlabeled)

@@ -268,11 +268,19 @@ def test_shapes():
         (lambda draw: draw.integers(0, 2**31 + 1, 1), "high=2147483649"),
         (lambda draw: draw.beta(0.0, 1), "alpha > 0, got 0.0"),
         (lambda draw: draw.beta(float("nan"), 1), "alpha > 0, got nan"),
+        (lambda draw: draw.beta(float("inf"), 1), "finite alpha > 0, got inf"),
     ],
 )
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call(Draw(0))
+
+
+@pytest.mark.parametrize("wrong", [0.5, "1", None, torch.tensor(0.5)])
+def test_seeds_and_steps_are_whole_numbers(wrong):
+    for draw in (Draw(wrong), Draw(0, wrong)):
+        with pytest.raises(TypeError, match="integer"):
+            draw.bits(3)
 
 
 def test_rows_of_another_number_than_were_announced_are_refused():

@@ -203,6 +203,9 @@ def test_module_gives_no_gradient_to_the_choice():
         (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3, dtype=torch.bool), TypeError, "floating.*int64"),
         (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool, device="meta"), ValueError, "meta.*cpu"),
         (torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), ValueError, "examples, classes"),
+        (torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.bool), ValueError, r"2 classes or more.*\(2, 1\)"),
+        ([[0.0, 1.0]], torch.zeros(1, 2, dtype=torch.bool), TypeError, r"logits must be a tensor.* list; pass torch"),
+        (torch.zeros(1, 2), [[True, False]], TypeError, r"negative must be a tensor.*pass torch.as_tensor\(negative\)"),
     ],
 )
 def test_bad_arguments(logits, negative, error, told):
@@ -221,6 +224,11 @@ def test_bad_arguments(logits, negative, error, told):
 def test_module_speaks_of_logits(logits, error, told):
     with pytest.raises(error, match=told):
         NegativeSamplingLoss()(logits)
+
+
+def test_module_speaks_of_probability():
+    with pytest.raises(TypeError, match="probability must be a tensor, but it is list"):
+        NegativeSamplingLoss()(torch.zeros(1, 2), [[0.5, 0.5]])
 
 
 def test_bad_reduction_and_threshold():

@@ -1,5 +1,7 @@
 """MixMatch and mixup against NumPy, given the same draws; guesses, shares, targets."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from tests.terms import scene
 
 from ns3l.draw import Draw
 from ns3l.mixmatch import BUILDERS, MixMatch, Mixup, guessed, mix, shares, sharpen
-from ns3l.objective import Passes
+from ns3l.passes import Passes
 
 BUILD = pytest.mark.parametrize("build", [MixMatch(), Mixup()], ids=list(reversed(BUILDERS)))
 
@@ -133,7 +135,11 @@ def test_a_guess_is_the_mean_over_renderings():
         (lambda: MixMatch(augmentations=0), "augmentations >= 1, temperature > 0 and alpha > 0"),
         (lambda: MixMatch(temperature=0.0), "temperature=0.0"),
         (lambda: MixMatch(alpha=-1.0), "alpha=-1.0"),
+        (lambda: MixMatch(augmentations=1.5), "whole augmentations >= 1.*augmentations=1.5"),
+        (lambda: MixMatch(temperature="1"), "temperature='1'"),
+        (lambda: MixMatch(alpha=math.inf), "alpha=inf"),
         (lambda: Mixup(alpha=0.0), "alpha > 0, got 0.0"),
+        (lambda: Mixup(alpha=math.nan), "alpha > 0, got nan"),
     ],
 )
 def test_bad_settings(make, message):

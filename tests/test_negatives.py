@@ -1,6 +1,7 @@
 """Selectors: counts, frequencies, what is never marked, and words for what is missing."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -111,16 +112,16 @@ def test_needs_are_what_calls_ask_for():
                 selector(flat(), **{key: value for key, value in only.items() if key != name})
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 0.0, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("wrong", [-0.1, 0.0, 1.0, 1.5, float("nan"), "0.04", None, True, torch.tensor(0.1)])
 def test_bad_thresholds(wrong):
-    with pytest.raises(ValueError, match=f"between 0 and 1, but got {wrong}"):
+    with pytest.raises(ValueError, match=re.escape(f"between 0 and 1, but got {wrong!r}")):
         Threshold(wrong)
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
 @pytest.mark.parametrize("kind", [Uniform, Oracle, lambda n: NearestNeighbor("furthest", n)])
 def test_bad_numbers(kind, wrong):
-    with pytest.raises(ValueError, match=f"whole number of at least 1, but got {wrong}"):
+    with pytest.raises(ValueError, match=f"whole number of at least 1, but got {wrong!r}"):
         kind(wrong)
 
 
@@ -157,6 +158,21 @@ def test_bad_dtypes(wrong):
         NearestNeighbor("furthest")(flat(), neighbors=ranks().to(wrong))
     with pytest.raises(TypeError, match="truth must be whole numbers"):
         diagnose(flat() < 1, torch.zeros(ROWS, dtype=wrong))
+
+
+def test_what_is_no_tensor_is_told():
+    p, draw = flat(), Draw(0)
+    with pytest.raises(ValueError, match=r"floating point numbers .* but got ndarray"):
+        Threshold(0.1)(p.numpy())
+    with pytest.raises(TypeError, match=r"truth must be a tensor, but it is list; pass torch\.as_tensor"):
+        Oracle()(p, draw=draw, truth=[0] * ROWS)
+    with pytest.raises(TypeError, match="neighbors must be a tensor, but it is ndarray"):
+        NearestNeighbor()(p, draw=draw, neighbors=ranks().numpy())
+    with pytest.raises(ValueError, match="without `draw`; pass draw="):
+        Uniform()(p, draw=3)
+    for wrong, came in ((p, "torch.float32"), (p[0] > 1, r"torch.bool \(10,\)"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=rf"a boolean mask \[examples, classes\], but got {came}"):
+            diagnose(wrong)
 
 
 def test_bad_devices():

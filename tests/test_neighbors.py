@@ -81,6 +81,23 @@ def test_bad_arguments():
         class_ranks(labeled_x, np.full(9, -1), pool_x, classes)
     with pytest.raises(ValueError, match="2 to 32,768 classes, but got 1"):
         class_ranks(labeled_x, np.zeros(9, dtype=np.int64), pool_x, 1)
+    with pytest.raises(ValueError, match=r"classes, but got 5\.0"):
+        class_ranks(labeled_x, labeled_y, pool_x, 5.0)
+    with pytest.raises(TypeError, match=r"labels must be whole numbers, but they are torch\.float64; pass"):
+        class_ranks(labeled_x, labeled_y + 0.5, pool_x, classes)
+    for block in (0, -1, 1.5):
+        with pytest.raises(ValueError, match=f"number of rows, at least 1, or None, but got {block}"):
+            class_ranks(labeled_x, labeled_y, pool_x, classes, block=block)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("side", ["labeled", "pool"])
+def test_numbers_that_are_not_finite_are_refused(side, wrong):
+    """Their distances would order the classes at random."""
+    rows = {"labeled": np.zeros((4, 2)), "pool": np.zeros((6, 2))}
+    rows[side][3, 1] = wrong
+    with pytest.raises(ValueError, match="not finite, seen from pool row"):
+        class_ranks(rows["labeled"], np.arange(4), rows["pool"], 4, block=2)
 
 
 @pytest.mark.slow

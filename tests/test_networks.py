@@ -232,13 +232,19 @@ def test_average_is_apart_and_without_gradient():
 
 def test_bad_arguments():
     for make, told in [
-        (lambda: WideResNet(1), "at least 2 classes, but got 1"),
+        (lambda: WideResNet(1), "classes: a whole number of at least 2, but got 1"),
+        (lambda: WideResNet("10"), "classes: a whole number of at least 2, but got '10'"),
+        (lambda: WideResNet(10, depth=28.0), r"10, 16, 22, 28, .* but got 28\.0"),
         (lambda: WideResNet(10, depth=27), r"10, 16, 22, 28, .* but got 27"),
-        (lambda: WideResNet(10, width=0), "at least 1"),
-        (lambda: SmallConvNet(0), "2 classes"),
-        (lambda: SmallConvNet(10, channels=0), "at least 1"),
-        (lambda: MLP(1, 4), "2 classes"),
-        (lambda: MLP(2, 4, (0,)), "at least 1"),
+        (lambda: WideResNet(10, width=0), "width: .* at least 1, but got 0"),
+        (lambda: WideResNet(10, groups=2.0), r"groups: a whole number of at least 1, but got 2\.0"),
+        (lambda: SmallConvNet(0), "classes: .* at least 2, but got 0"),
+        (lambda: SmallConvNet(10, channels=0), "channels: .* at least 1"),
+        (lambda: MLP(1, 4), "classes: .* at least 2"),
+        (lambda: MLP(2, 0), "features: .* at least 1"),
+        (lambda: MLP(2, 4, (3, 0)), r"hidden\[1\]: .* at least 1, but got 0"),
+        (lambda: MLP(2, 4, 16), r"hidden sizes such as \(256, 256\), but got 16"),
+        (lambda: Average(MLP(2, 4), "0.9"), r"\[0, 1\), but got '0.9'"),
         (lambda: Average(MLP(2, 4), 1.0), r"\[0, 1\), but got 1.0"),
         (lambda: Average(MLP(2, 4), 0.9, "own"), '"copy" or "average", but got \'own\''),
     ]:

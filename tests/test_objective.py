@@ -1,14 +1,20 @@
 """The objective: which passes run, what is wrong with one, weights, batch-norm policies, errors."""
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
 import torch
 from tests.terms import scene
 
+from ns3l.augment import Augmentation, Noise
+from ns3l.batch import unchanged
 from ns3l.draw import Draw
 from ns3l.mixmatch import MixMatch, Mixup
-from ns3l.objective import Objective, Passes, Term, interleaved
+from ns3l.networks import Average
+from ns3l.objective import Objective, Term
+from ns3l.passes import Passes, interleaved
 from ns3l.schedule import LinearRamp, Ramp
 from ns3l.terms.consistency import MeanTeacher, Pi
 from ns3l.terms.cross_entropy import CrossEntropy
@@ -189,6 +195,86 @@ def test_all_faults_come_together_with_the_nearest_names():
 def test_interleaving_needs_a_builder():
     (line,) = faults(statistics="first_interleaved", ce=CE)
     assert "is for objectives with a builder; use 'joint' or 'labeled'" in line
+
+
+def test_who_makes_a_view_is_told():
+    text = "\n".join(
+        faults(
+            a=(1.0, EntropyMinimization("adversarial")),
+            b=(1.0, NegativeSampling(on="mixed")),
+            c=(1.0, CrossEntropy("labelled")),
+            d=(1.0, CrossEntropy(3)),
+        )
+    )
+    for line in (
+        r"a reads the view 'adversarial', .*; add a term VirtualAdversarial\(…\)$",
+        r"b reads the view 'mixed_labeled', .*; add build=Mixup\(…\) or build=MixMatch\(…\)$",
+        r"c reads the view 'labelled', .*; did you mean 'labeled'\?$",
+        r"d reads the view 3, which nothing makes \(there are labeled, unlabeled, .*\)$",
+    ):
+        assert re.search(line, text, re.MULTILINE), line
+
+
+def test_wrong_arguments_of_a_step_are_told():
+    objective, net, batch, draw = Objective(ce=CE), scene.network(), scene.batch(), Draw(0)
+    for arguments, told in [
+        ((lambda x: x, batch, draw), "student must be a network, .* but it is of type function"),
+        ((net, batch.x, draw), "batch must be ns3l.batch.Batch.* of type dict"),
+        ((net, batch, 3), r"draw must be ns3l.draw.Draw\(seed, step\), but it is of type int"),
+        ((net, batch, draw, Average(net, 0.9)), r"average must be Average\(…\).network, but it is of type Average"),
+    ]:
+        with pytest.raises(TypeError, match=told):
+            objective(*arguments)
+
+
+@pytest.mark.parametrize("missing", ["x", "y"])
+def test_labeled_rows_are_asked_for(missing):
+    full = scene.batch()
+    rows = {key: {k: v for k, v in getattr(full, key).items() if k != "labeled"} for key in missing}
+    with pytest.raises(ValueError, match=r"x\['labeled'\] and y\['labeled'\] in every step"):
+        Objective(ce=CE, ns3l=(1.0, NegativeSampling()))(scene.network(), replace(full, **rows), Draw(0))
+
+
+@pytest.mark.parametrize(
+    ("made", "came"),
+    [
+        (lambda x: (x, x), "this one returned tuple"),
+        (lambda x: x[:, 0], r"this one returned \[20\]"),
+        (lambda x: x[:, None], r"this one returned \[20, 1, 6\]"),
+    ],
+)
+def test_a_network_returns_logits(made, came):
+    class Wrong(torch.nn.Module):
+        def forward(self, x):
+            return made(x)
+
+    with pytest.raises(TypeError, match=rf"logits \[examples, classes\].*{came}"):
+        Objective(ce=CE)(Wrong(), scene.batch(), Draw(0))
+
+
+@pytest.mark.parametrize("objective", [PASSES["vat + entmin"][0], PASSES["mixmatch"][0], PASSES["ict"][0]])
+def test_a_surrounding_autocast_is_a_precision(objective):
+    """All weights learn as if it had been asked for by name, and it is at work again afterwards."""
+    grads = []
+    for around in (False, True):
+        net = scene.network()
+        with torch.autocast("cpu", torch.bfloat16, enabled=around):
+            half = None if around else torch.bfloat16
+            losses = objective(net, scene.batch(), Draw(0), scene.teacher(net), half)
+            assert torch.is_autocast_enabled("cpu") is around
+        losses.total.backward()
+        grads.append({name: weight.grad for name, weight in net.named_parameters()})
+    assert scene.same(*grads)
+
+
+@pytest.mark.parametrize(
+    ("augment", "differ"),
+    [(scene.noise, True), (Augmentation((Noise(0.1),)), True), (Augmentation(), False), (unchanged, False)],
+)
+def test_whether_renderings_differ_is_known(augment, differ):
+    passes = Passes(scene.network(), None, scene.batch(augment=augment), Draw(0))
+    assert passes.augments is differ
+    assert torch.equal(passes.render("first"), passes.render("second")) is not differ
 
 
 @pytest.mark.parametrize("term", [MeanTeacher(), InterpolationConsistency()])

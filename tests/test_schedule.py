@@ -62,7 +62,7 @@ def test_scaled():
     assert LinearRamp(1.0, 10).scaled(1e-6) == LinearRamp(1.0, 1)
     assert Cosine(1.0, 3).scaled(0.5) == Cosine(1.0, 2)
     assert Constant(1.0).scaled(0.5) == Constant(1.0)
-    for wrong in (0, -1, math.nan, math.inf):
+    for wrong in (0, -1, math.nan, math.inf, "2"):
         for schedule in EVERY:
             with pytest.raises(ValueError, match="factor above 0"):
                 schedule.scaled(wrong)
@@ -89,6 +89,8 @@ def test_repr_round_trips(schedule):
         (lambda: StepDecay(1.0, 0, 0.5), "at of a schedule must be a whole number"),
         (lambda: StepDecay(1.0, 5, math.inf), "factor .* but got inf"),
         (lambda: Cosine(1.0, 5, -0.1), "final .* but got -0.1"),
+        (lambda: Ramp(True, 10), "value .* but got True"),
+        (lambda: Ramp(1.0, True), "steps .* but got True"),
         (lambda: Constant("1"), "value .* but got '1'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 import pytest
@@ -187,7 +188,7 @@ def test_typed_values_pass(value):
         (Sample(which="c"), "here.which must be one of 'a', 'b', 2, got 'c'"),
         (Sample(size=Adam()), "here.size must be a mapping (BatchSize), got Adam("),
         (Sample(by_name={"a": Threshold(0.5)}), "here.by_name.a must be a mapping with a kind (constant,"),
-        (Sample(by_name={"a": Constant(True)}), "here.by_name.a.value must be a number, got True"),
+        (Sample(by_name={"a": Constant(Fraction(1, 2))}), "here.by_name.a.value must be a number, got Fraction(1, 2)"),
         (SGD(nesterov=1), "here.nesterov must be true or false, got 1"),
     ],
     ids=str,

@@ -58,6 +58,12 @@ def test_repeats():
     assert toy(1, steps=20).path != toy(2, steps=20).path
 
 
+@pytest.mark.parametrize("steps", [0, 1.5])
+def test_it_takes_steps(steps):
+    with pytest.raises(ValueError, match=f"whole number of steps, at least 1, but got {steps}"):
+        toy(steps=steps)
+
+
 def test_picture(tmp_path):
     found = picture(tmp_path / "toy.png")
     assert found.begun == 500

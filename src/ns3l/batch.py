@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ns3l.data.dataset import Dataset
 from ns3l.draw import Draw
+from ns3l.errors import is_whole
 from ns3l.split import Split
 from ns3l.store import Store, positions
 
@@ -39,8 +40,10 @@ class BatchSize:
     unlabeled: int = 50
 
     def __post_init__(self) -> None:
-        if self.labeled < 1 or self.unlabeled < 0:
-            raise ValueError(f"a batch needs labeled >= 1 and unlabeled >= 0, got {self.labeled} and {self.unlabeled}")
+        whole = is_whole(self.labeled) and is_whole(self.unlabeled)
+        if not whole or self.labeled < 1 or self.unlabeled < 0:
+            came = f"got {self.labeled!r} and {self.unlabeled!r}"
+            raise ValueError(f"a batch needs labeled >= 1 and unlabeled >= 0, {came}; take whole numbers")
 
 
 class Source:

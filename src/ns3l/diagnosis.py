@@ -12,7 +12,8 @@ from ns3l.data.dataset import Dataset
 from ns3l.draw import Draw
 from ns3l.errors import DataError, RunError
 from ns3l.model import Model
-from ns3l.objective import SECOND, Forward
+from ns3l.objective import Forward
+from ns3l.passes import SECOND
 from ns3l.recipe import Recipe, Weighted
 from ns3l.recipes.own import own
 from ns3l.shared import How

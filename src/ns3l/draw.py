@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import index
 from statistics import NormalDist
 from typing import TypeVar
 
@@ -209,7 +210,7 @@ class Draw:
         return torch.cat([w[rank * part : (rank + 1) * part] for w, part in zip(whole, self.parts, strict=True)])
 
     def _words_on_host(self, count: int) -> np.ndarray:
-        return _some_words(int(self.seed), _stream_number(self.path), int(self.step), count)
+        return _some_words(index(self.seed), _stream_number(self.path), index(self.step), count)
 
     def _bits(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape)
@@ -260,8 +261,8 @@ class Draw:
 
     def beta(self, alpha: float, shape: int | Sequence[int]) -> Tensor:
         """Beta(alpha, alpha) float32 by a tabulated quantile function: no rejection, no loop."""
-        if not alpha > 0:
-            raise ValueError(f"beta needs alpha > 0, got {alpha}")
+        if not 0 < alpha < math.inf:
+            raise ValueError(f"beta needs a finite alpha > 0, got {alpha}")
         bits = self.bits(shape)
         table = _integers("beta", float(alpha), torch.device(self.device))
         return _interpolate(table, bits >> 21, bits & 0x1FFFFF, 21).float() * 2.0**-_UNIT

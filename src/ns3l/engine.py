@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -16,8 +16,9 @@ from ns3l.batch import Source
 from ns3l.distributed import Job
 from ns3l.draw import Draw
 from ns3l.networks import Average
-from ns3l.objective import Compile, as_written
 from ns3l.optimize import Flat
+from ns3l.passes import Compile, as_written
+from ns3l.precision import rounding
 from ns3l.recipe import Execution, Recipe
 
 
@@ -202,7 +203,6 @@ def settings(execution: Execution, device: torch.device) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.backends.cudnn.benchmark,
         torch.backends.cudnn.deterministic,
-        torch.get_float32_matmul_precision(),
         _guards.fill_uninitialized_memory,  # type: ignore[attr-defined]
     )
     if device.type == "cuda" and execution.deterministic:
@@ -213,14 +213,13 @@ def settings(execution: Execution, device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(execution.deterministic)
         torch.backends.cudnn.benchmark = not execution.deterministic
         torch.backends.cudnn.deterministic = execution.deterministic
-        if device.type == "cuda" and execution.precision == "bf16":
-            torch.set_float32_matmul_precision("high")
-        yield
+        tf32 = device.type == "cuda" and execution.precision == "bf16"
+        with rounding("tf32") if tf32 else nullcontext():
+            yield
     finally:
         torch.use_deterministic_algorithms(before[0])
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before[1:3]
-        torch.set_float32_matmul_precision(before[3])
-        _guards.fill_uninitialized_memory = before[4]  # type: ignore[attr-defined]
+        _guards.fill_uninitialized_memory = before[3]  # type: ignore[attr-defined]
 
 
 class Engine:

@@ -1,4 +1,7 @@
-"""Errors that a user can mend: each says what was expected, what came and what to do."""
+"""Errors that a user can mend: each says what was expected, what came and what to do. And what counts as a number"""
+
+import math
+from numbers import Integral, Real
 
 
 class UserError(ValueError):
@@ -23,3 +26,13 @@ class DiskError(RunError):
 
 class InUseError(RunError):
     """A run or study folder is being written by another process."""
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number; a truth value is none, nor is text or a tensor."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number by its type: 2, not 2.0."""
+    return not isinstance(value, bool) and isinstance(value, Integral)

@@ -54,6 +54,7 @@ class NegativeSamplingLoss(nn.Module):
         _check_logits(logits)
         if probability is None:
             probability = logits.softmax(1, dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
+        _check_tensor("probability", probability)
         return negative_sampling_loss(logits, self.negatives(probability.detach()), self.reduction)
 
     def extra_repr(self) -> str:
@@ -73,15 +74,23 @@ def _wide(scores: Tensor) -> torch.dtype:
     return torch.float32 if scores.device.type == "mps" else torch.float64
 
 
+def _check_tensor(name: str, given: object) -> None:
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{name} must be a tensor, but it is {type(given).__name__}; pass torch.as_tensor({name})")
+
+
 def _check_logits(logits: Tensor) -> None:
+    _check_tensor("logits", logits)
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating point numbers, but they are {logits.dtype}; pass logits.float()")
-    if logits.dim() != 2 or logits.shape[1] < 1:
-        raise ValueError(f"logits must have the shape [examples, classes], but they have {tuple(logits.shape)}")
+    if logits.dim() != 2 or logits.shape[1] < 2:
+        expected = "the shape [examples, classes] with 2 classes or more"
+        raise ValueError(f"logits must have {expected}, but they have {tuple(logits.shape)}")
 
 
 def _check(logits: Tensor, negative: Tensor, reduction: Reduction) -> None:
     _check_logits(logits)
+    _check_tensor("negative", negative)
     if negative.dtype != torch.bool:
         raise TypeError(f"negative must be a boolean mask (True: surely not this class), but it is {negative.dtype}")
     if negative.shape != logits.shape:

@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ns3l.draw import Draw
-from ns3l.objective import Builder, Passes, Views
+from ns3l.errors import is_number, is_whole
+from ns3l.objective import Builder, Views
+from ns3l.passes import Passes
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,9 @@ class MixMatch(Builder):
     alpha: float = 0.75
 
     def __post_init__(self) -> None:
-        if self.augmentations < 1 or not self.temperature > 0 or not self.alpha > 0:
-            raise ValueError(f"MixMatch needs augmentations >= 1, temperature > 0 and alpha > 0, got {self}")
+        positive = all(is_number(value) and value > 0 for value in (self.temperature, self.alpha))
+        if not positive or not is_whole(self.augmentations) or self.augmentations < 1:
+            raise ValueError(f"MixMatch needs whole augmentations >= 1, temperature > 0 and alpha > 0, got {self}")
 
     @property
     def makes(self) -> tuple[str, ...]:
@@ -54,7 +57,7 @@ class Mixup(Builder):
     alpha: float = 0.75
 
     def __post_init__(self) -> None:
-        if not self.alpha > 0:
+        if not is_number(self.alpha) or self.alpha <= 0:
             raise ValueError(f"mixup needs alpha > 0, got {self.alpha}")
 
     @property

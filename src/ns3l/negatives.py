@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ns3l.draw import Draw
+from ns3l.errors import is_number, is_whole
 
 Form = Literal["exclude-nearest", "exclude-four", "furthest"]
 
@@ -46,7 +47,7 @@ class Threshold(Selector):
     threshold: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold < 1:
+        if not (is_number(self.threshold) and 0 < self.threshold < 1):
             raise ValueError(
                 f"a threshold must lie strictly between 0 and 1, but got {self.threshold!r}; 0.4 / classes is usual"
             )
@@ -164,6 +165,8 @@ def diagnose(negative: Tensor, truth: Tensor | None = None) -> dict[str, Tensor]
     with `truth` [N] (-1: unknown) also `true_marked`: share of the rows of known truth whose true class is marked, NaN
     where no row's truth is known.
     """
+    if not isinstance(negative, Tensor) or negative.dtype != torch.bool or negative.dim() != 2:
+        raise TypeError(f"negative must be a boolean mask [examples, classes], but got {_said(negative)}")
     told = {"marked": negative.float().mean(), "rows_without": (~negative.any(1)).float().mean()}
     if truth is not None:
         _check_given("truth", truth, negative, 1)
@@ -175,7 +178,7 @@ def diagnose(negative: Tensor, truth: Tensor | None = None) -> dict[str, Tensor]
 
 def _some(allowed: Tensor, n: int, spared: int, selector: Selector, draw: Draw | None) -> Tensor:
     """n of each row's allowed classes: those with the smallest random keys."""
-    if draw is None:
+    if not isinstance(draw, Draw):
         raise _missing(selector, "draw", "the randomness of this step, for instance ns3l.draw.Draw(seed, step)")
     rows, classes = allowed.shape
     _check_room(selector, n, classes, spared)
@@ -189,7 +192,7 @@ def _missing(selector: Selector, name: str, what: str) -> ValueError:
 
 
 def _check_n(n: int) -> None:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+    if not is_whole(n) or n < 1:
         raise ValueError(f"the number of negatives per example must be a whole number of at least 1, but got {n!r}")
 
 
@@ -202,16 +205,24 @@ def _check_room(selector: Selector, n: int, classes: int, spared: int) -> None:
 
 
 def _check_probability(probability: Tensor) -> None:
-    if probability.dim() != 2 or probability.shape[1] < 2 or not probability.is_floating_point():
+    right = isinstance(probability, Tensor) and probability.dim() == 2 and probability.shape[1] >= 2
+    if not right or not probability.is_floating_point():
         raise ValueError(
             "probability must be floating point numbers [examples, classes] with 2 classes or more, but got "
-            f"{probability.dtype} {tuple(probability.shape)}"
+            f"{_said(probability)}"
         )
+
+
+def _said(given: object) -> str:
+    """What came, for a message."""
+    return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
 
 
 def _check_given(name: str, given: Tensor, rows: Tensor, dimensions: int) -> None:
     """Whole numbers that go with the first `dimensions` of `rows` [N, K], where those are."""
     expected = rows.shape[:dimensions]
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{name} must be a tensor, but it is {type(given).__name__}; pass torch.as_tensor({name})")
     if given.shape != expected:
         raise ValueError(f"{name} must have the shape {tuple(expected)}, but it has {tuple(given.shape)}")
     if given.is_floating_point() or given.dtype == torch.bool:

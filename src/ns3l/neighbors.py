@@ -4,6 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ns3l.errors import is_whole
+
 _BUDGET = 2**27
 """Bytes that the float64 copies of one block of either side, and the distances between them, may take together."""
 
@@ -24,10 +26,13 @@ def class_ranks(
     alike on every device.
     """
     device = device or (pool_x.device if isinstance(pool_x, Tensor) else "cpu")
-    labels = torch.as_tensor(labeled_y, dtype=torch.int64, device=device)
+    labels = torch.as_tensor(labeled_y, device=device)
     _check(labeled_x, labels, pool_x, classes)
+    labels = labels.long()
     features = int(np.prod(pool_x.shape[1:]))
-    block = block or max(1, min(2048, _BUDGET // (8 * (2 * features + 2048))))
+    block = max(1, min(2048, _BUDGET // (8 * (2 * features + 2048)))) if block is None else block
+    if not is_whole(block) or block < 1:
+        raise ValueError(f"block is a number of rows, at least 1, or None, but got {block!r}")
     ranks = torch.empty(len(pool_x), classes, dtype=torch.int16)
     for start in range(0, len(pool_x), block):
         rows = _rows(pool_x, start, block, device)
@@ -35,6 +40,8 @@ def class_ranks(
         for begin in range(0, len(labeled_x), block):
             distance = _distance(rows, _rows(labeled_x, begin, block, device))
             nearest.scatter_reduce_(1, labels[begin : begin + block].expand(len(rows), -1), distance, "amin")
+        if nearest.isnan().any():
+            raise ValueError(f"rows hold numbers that are not finite, seen from pool row {start} on; clean them first")
         order = nearest.argsort(dim=1, stable=True)
         ranks[start : start + block] = order.argsort(1).to(torch.int16)
     return ranks.to(device)
@@ -52,15 +59,17 @@ def _distance(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def _check(labeled_x: np.ndarray | Tensor, labels: Tensor, pool_x: np.ndarray | Tensor, classes: int) -> None:
+    if not is_whole(classes) or not 2 <= classes <= 2**15:
+        raise ValueError(f"ranks need 2 to 32,768 classes, but got {classes!r}")
     if labeled_x.shape[1:] != pool_x.shape[1:]:
         shapes = f"{tuple(labeled_x.shape[1:])} and {tuple(pool_x.shape[1:])}"
         raise ValueError(f"labeled and pool rows must be of one shape, but have {shapes}")
     if labels.shape != (len(labeled_x),) or len(labels) == 0:
         raise ValueError(f"expected one label for each of {len(labeled_x)} labeled rows, 1 or more; got {len(labels)}")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be whole numbers, but they are {labels.dtype}; pass labeled_y.astype(int)")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         raise ValueError(
             f"labels must lie in 0 .. {classes - 1}, but go from {low} to {high}; leave unlabeled rows out"
         )
-    if not 2 <= classes <= 2**15:
-        raise ValueError(f"ranks need 2 to 32,768 classes, but got {classes}")

@@ -7,7 +7,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,9 +16,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ns3l.draw import Draw
+from ns3l.errors import is_number, is_whole
 
 SLOPE = 0.1
 """Slope of the leaky ReLU left of zero, in every network here."""
+
+
+def _require_whole(least: int, **sizes: Any) -> None:
+    for name, size in sizes.items():
+        _require(is_whole(size) and size >= least, f"{name}: a whole number of at least {least}", size)
 
 
 def _require(holds: bool, what: str, came: object) -> None:
@@ -86,9 +92,11 @@ class WideResNet(nn.Module):
         self, classes: int, depth: int = 28, width: int = 2, channels: int = 3, bias: bool = False, groups: int = 3
     ) -> None:
         super().__init__()
-        _require(classes >= 2, "at least 2 classes", classes)
-        _require(depth >= 10 and (depth - 4) % 6 == 0, "a depth of 10, 16, 22, 28, ... (6 n + 4)", depth)
-        _require(min(width, channels, groups) >= 1, "width, channels, groups of at least 1", (width, channels, groups))
+        _require_whole(2, classes=classes)
+        _require(
+            is_whole(depth) and depth >= 10 and (depth - 4) % 6 == 0, "a depth of 10, 16, 22, 28, ... (6 n + 4)", depth
+        )
+        _require_whole(1, width=width, channels=channels, groups=groups)
         self.stem = _Conv(channels, 16, 3, 1, bias)
         units: list[nn.Module] = []
         before = 16
@@ -129,8 +137,8 @@ class SmallConvNet(nn.Module):
 
     def __init__(self, classes: int, channels: int = 1, width: int = 32, pool: bool = False) -> None:
         super().__init__()
-        _require(classes >= 2, "at least 2 classes", classes)
-        _require(min(width, channels) >= 1, "width and channels of at least 1", (width, channels))
+        _require_whole(2, classes=classes)
+        _require_whole(1, width=width, channels=channels)
         sizes = (channels, width, 2 * width, 4 * width)
         layers: list[nn.Module] = []
         for place in range(3):
@@ -152,8 +160,9 @@ class MLP(nn.Module):
 
     def __init__(self, classes: int, features: int, hidden: tuple[int, ...] = (256, 256)) -> None:
         super().__init__()
-        _require(classes >= 2, "at least 2 classes", classes)
-        _require(min((features, *hidden)) >= 1, "features and hidden sizes of at least 1", (features, hidden))
+        _require(isinstance(hidden, tuple | list), "hidden sizes such as (256, 256)", hidden)
+        _require_whole(2, classes=classes)
+        _require_whole(1, features=features, **{f"hidden[{i}]": size for i, size in enumerate(hidden)})
         layers: list[nn.Module] = []
         before = features
         for size in hidden:
@@ -249,7 +258,7 @@ class Average:
     """
 
     def __init__(self, network: nn.Module, decay: float, buffers: Literal["copy", "average"] = "copy") -> None:
-        if not 0 <= decay < 1:
+        if not is_number(decay) or not 0 <= decay < 1:
             raise ValueError(f"the decay of an average must be in [0, 1), but got {decay!r}; 0.999 is usual")
         if buffers not in ("copy", "average"):
             raise ValueError(f'buffers must be "copy" or "average", but got {buffers!r}')

@@ -3,35 +3,20 @@
 import difflib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, TypeGuard, get_args
+from types import UnionType
+from typing import Literal, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ns3l.batch import Augment, Batch, unchanged
+from ns3l.batch import Batch
 from ns3l.draw import Draw
-from ns3l.networks import frozen_statistics
+from ns3l.passes import FIRST, SECOND, TEACHER, UNLABELED, Compile, Passes, as_written, interleaved, no_autocast
 from ns3l.schedule import Schedule, at
 
-Function = Callable[..., Any]
-Compile = Callable[[Function], Function]
 Statistics = Literal["joint", "labeled", "first_interleaved"]
-
-FIRST, SECOND, TEACHER = (
-    ("labeled", "unlabeled"),
-    ("labeled_2", "unlabeled_2"),
-    ("labeled_teacher", "unlabeled_teacher"),
-)
-UNLABELED = (FIRST[1], SECOND[1], TEACHER[1])
-
-
-def as_written(function: Function) -> Function:
-    """The function itself: not compiled."""
-    return function
 
 
 @dataclass(frozen=True)
@@ -65,7 +50,7 @@ class Term(ABC):
     def __call__(self, fwd: Forward) -> Tensor:
         """The mean loss over the examples that it concerns."""
 
-    def make(self, passes: "Passes", fwd: Forward) -> Tensor:
+    def make(self, passes: Passes, fwd: Forward) -> Tensor:
         """Logits of the joint batch under the view that it makes."""
         raise NotImplementedError(f"{type(self).__name__} makes no view")
 
@@ -91,66 +76,8 @@ class Builder(ABC):
         """The views that it adds."""
 
     @abstractmethod
-    def __call__(self, passes: "Passes") -> Views:
+    def __call__(self, passes: Passes) -> Views:
         """The views of this step."""
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Runs networks over the joint batch of a step: always all its rows, so that batch statistics are comparable."""
-
-    student: nn.Module
-    average: nn.Module | None
-    batch: Batch
-    draw: Draw
-    precision: torch.dtype | None = None
-    compile: Compile = as_written  # for arithmetic between the passes: many small operations in one
-
-    @cached_property
-    def clean(self) -> Tensor:
-        """The joint batch, not augmented."""
-        return torch.cat([self.batch.x[view] for view in self.sizes])
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Rows of each part of the joint batch."""
-        return {view: len(self.batch.x[view]) for view in FIRST if view in self.batch.x}
-
-    def render(self, stream: str, x: Tensor | None = None) -> Tensor:
-        """The joint batch (or x in its place), augmented afresh; the same stream gives the same augmentation."""
-        draw = self.draw.stream(f"augment/{stream}").rows(*self.sizes.values())
-        return self.compile(_rendered)(self.batch.augment, self.clean if x is None else x, draw)
-
-    @property
-    def augments(self) -> bool:
-        """Whether two renderings of an example differ."""
-        return self.batch.augment is not unchanged and getattr(self.batch.augment, "steps", True) != ()
-
-    def run(self, x: Tensor, moves: bool = False, network: nn.Module | None = None) -> Tensor:
-        """Logits in float32 at least, under batch statistics; running statistics stay unless it `moves` them."""
-        network = self.student if network is None else network
-        half = nullcontext() if self.precision is None else torch.autocast(x.device.type, self.precision)
-        with half, nullcontext() if moves else frozen_statistics(network):
-            logits = network(x)
-        return logits if logits.dtype == torch.float64 else logits.float()
-
-    def teacher(self, x: Tensor) -> Tensor:
-        """Logits of the averaged network, without gradient."""
-        assert self.average is not None
-        with torch.no_grad():
-            return self.run(x, network=self.average)
-
-    def unlabeled(self, joint: Tensor) -> Tensor:
-        """The unlabeled rows of something joint."""
-        return joint[self.sizes["labeled"] :]
-
-    def named(self, views: tuple[str, str], joint: Tensor) -> dict[str, Tensor]:
-        """The parts of joint logits under the names of a pass."""
-        return dict(zip(views, joint.split(list(self.sizes.values())), strict=False))
-
-
-def _rendered(augment: Augment, x: Tensor, draw: Draw) -> Tensor:
-    return augment(x, draw)
 
 
 @dataclass(frozen=True)
@@ -227,20 +154,29 @@ class Objective:
         precision: torch.dtype | None = None,
         compile: Compile = as_written,
     ) -> Forward:
-        """Every view that some term reads, each pass run once."""
-        self._check(batch, average)
-        passes = Passes(student, average, batch, draw, precision, compile)
-        batch, logits = self._built(passes) if self.build else (batch, {})
+        """Every view that some term reads, each pass run once; no `precision`: that of a surrounding autocast."""
+        self._check(student, batch, draw, average)
+        with no_autocast(batch.x["labeled"].device) as surrounding:
+            return self._forward(Passes(student, average, batch, draw, precision or surrounding, compile))
+
+    def _forward(self, passes: Passes) -> Forward:
+        batch, logits = self._built(passes) if self.build else (passes.batch, {})
         logits = logits | self._base(passes, moves=self.build is None)
-        fwd = Forward(batch, logits, draw)
+        fwd = Forward(batch, logits, passes.draw)
         for name, term in self.terms.items():
             if term.makes:
                 made = passes.unlabeled(term.make(passes, _own(fwd, name)))
                 fwd = replace(fwd, logits={**fwd.logits, term.makes: made})
         return fwd
 
-    def _check(self, batch: Batch, average: nn.Module | None) -> None:
+    def _check(self, student: nn.Module, batch: Batch, draw: Draw, average: nn.Module | None) -> None:
         """Refuse a step that lacks what some term reads."""
+        _expect("student", student, nn.Module, "a network, MLP(10, 64) say")
+        _expect("batch", batch, Batch, "ns3l.batch.Batch(x, y) with views as keys")
+        _expect("draw", draw, Draw, "ns3l.draw.Draw(seed, step)")
+        _expect("average", average, nn.Module | None, "Average(…).network")
+        if "labeled" not in batch.x or "labeled" not in batch.y:
+            raise ValueError("a batch has x['labeled'] and y['labeled'] in every step, but they are missing: draw some")
         if average is None and self.needs_average:
             readers = " and ".join(self._readers(TEACHER))
             raise ValueError(f"{readers} compare with an averaged network: pass average=Average(…).network")
@@ -292,13 +228,9 @@ class Objective:
         return batch, dict(zip(views.x, logits.split(sizes), strict=True))
 
 
-def interleaved(passes: Passes, x: Tensor, size: int) -> Tensor:
-    """Logits by sub-batches of about `size` rows that hold every part in proportion; the first moves statistics."""
-    count = math.ceil(len(x) / size)
-    parts = [passes.run(x[i::count], moves=i == 0) for i in range(count)]
-    row = torch.arange(len(x), device=x.device)
-    part, shorter = row % count, len(x) // count  # the first parts have a row more than the shorter ones
-    return torch.cat(parts)[part * shorter + part.clamp(max=len(x) % count) + row // count]
+def _expect(name: str, given: object, kind: type | UnionType, what: str) -> None:
+    if not isinstance(given, kind):
+        raise TypeError(f"{name} must be {what}, but it is of type {type(given).__name__}")
 
 
 def _own(fwd: Forward, name: str) -> Forward:
@@ -353,6 +285,13 @@ def _view_faults(built: tuple[str, ...], terms: Mapping[str, Term]) -> list[str]
 
 
 def _nearest(view: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(view, known, 1)
+    from ns3l.mixmatch import BUILDERS
+    from ns3l.terms import TERMS
+
+    near = difflib.get_close_matches(str(view), known, 1)
     advice = f"; did you mean {near[0]!r}?" if near else ""
+    makers = [f"a term {kind.__name__}(…)" for kind in TERMS.values() if kind().makes == view]
+    makers += [f"build={kind.__name__}(…)" for kind in BUILDERS.values() if view in kind().makes]
+    if makers:
+        advice = f"; add {' or '.join(makers)}"
     return f"which nothing makes (there are {', '.join(known)}){advice}"

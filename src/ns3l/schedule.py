@@ -11,6 +11,8 @@ from typing import Self, TypeVar, overload
 import torch
 from torch import Tensor
 
+from ns3l.errors import is_number, is_whole
+
 Number = TypeVar("Number", float, Tensor)
 
 
@@ -164,14 +166,14 @@ def _cos(x: Number) -> Number:
 def _check(**given: float) -> None:
     for name, number in given.items():
         if name in ("steps", "at"):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            if not is_whole(number) or number < 1:
                 raise ValueError(f"{name} of a schedule must be a whole number of at least 1, but got {number!r}")
-        elif not (isinstance(number, int | float) and math.isfinite(number) and number >= 0):
+        elif not is_number(number) or number < 0:
             raise ValueError(f"{name} of a schedule must be a finite number of at least 0, but got {number!r}")
 
 
 def _check_factor(factor: float) -> None:
-    if not (math.isfinite(factor) and factor > 0):
+    if not is_number(factor) or factor <= 0:
         raise ValueError(f"a schedule is scaled by a finite factor above 0, but got {factor!r}; 0.25 is a quarter")
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ns3l.draw import Draw
+from ns3l.errors import is_whole
 from ns3l.loss import negative_sampling_loss
 from ns3l.negatives import Threshold
 
@@ -59,6 +60,8 @@ def toy(seed: int = 0, threshold: float = 0.1, weight: float = 1.0, steps: int =
 
     Class 1 is labeled in [-1, -0.6] and class 0 in [0, 0.4], ten points each. Full batches, step size 1.
     """
+    if not is_whole(steps) or steps < 1:
+        raise ValueError(f"the toy needs a whole number of steps, at least 1, but got {steps!r}")
     draw = Draw(seed).stream("toy")
     left = draw.stream("left").uniform(10).double() * 0.4 - 1
     right = draw.stream("right").uniform(10).double() * 0.4

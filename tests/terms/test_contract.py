@@ -10,7 +10,8 @@ from tests.terms import scene
 
 from ns3l.draw import Draw
 from ns3l.mixmatch import BUILDERS
-from ns3l.objective import FIRST, SECOND, TEACHER, Objective, Passes
+from ns3l.objective import Objective
+from ns3l.passes import FIRST, SECOND, TEACHER, Passes
 from ns3l.terms import TERMS
 
 PLAIN = {*FIRST, *SECOND, *TEACHER}

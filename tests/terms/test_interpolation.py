@@ -47,7 +47,7 @@ def test_golden_value():
     assert losses.parts["ict"].item() == pytest.approx(0.09880610610620529, rel=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [-1.0, 0.0, math.inf, math.nan])
+@pytest.mark.parametrize("wrong", [-1.0, 0.0, math.inf, math.nan, "1", True])
 def test_bad_settings(wrong):
-    with pytest.raises(ValueError, match=f"is positive and finite, got {wrong}"):
+    with pytest.raises(ValueError, match=f"is positive and finite, got {wrong!r}"):
         InterpolationConsistency(wrong)

@@ -107,6 +107,7 @@ def test_what_it_tells():
     ("options", "message"),
     [
         ({"passes": 0}, "passes is 1 or 2"),
+        ({"passes": 1.0}, "passes is 1 or 2.*got 1.0"),
         ({"on": "labeled"}, "on 'unlabeled' or 'mixed', got 2 and 'labeled'"),
         ({"on": "mixed", "negatives": Oracle()}, "no single truth or neighbor, Oracle"),
     ],

@@ -89,6 +89,8 @@ def test_what_it_tells():
     ("options", "message"),
     [
         ({"threshold": 1.0}, "between 0 and 1, got 1.0"),
+        ({"threshold": "0.9"}, "between 0 and 1, got '0.9'"),
+        ({"passes": True}, "passes 1 or 2, got 'soft' and True"),
         ({"form": "firm"}, "form is 'soft' or 'hard'.* got 'firm'"),
         ({"passes": 3}, "passes 1 or 2, got 'soft' and 3"),
     ],

@@ -9,11 +9,14 @@ import torch
 from scipy.special import log_softmax, softmax
 from tests.terms import scene
 
-from ns3l.batch import Batch
+from ns3l.augment import Augmentation, Noise
+from ns3l.batch import Batch, unchanged
 from ns3l.divergence import kl
 from ns3l.draw import Draw
 from ns3l.networks import SmallConvNet, build
-from ns3l.objective import FIRST, Forward, Objective, Passes
+from ns3l.objective import Forward, Objective
+from ns3l.passes import FIRST, Passes
+from ns3l.terms.cross_entropy import CrossEntropy
 from ns3l.terms.vat import VirtualAdversarial, unit
 
 EXACT_XI = 1e-3
@@ -37,17 +40,17 @@ def trained():
     return net, x[1400:1500], y[1400:1500]
 
 
-def ready(net, x, y, precision=None):
+def ready(net, x, y, precision=None, augment=unchanged):
     """The passes and the clean forward pass of one step."""
     half = len(x) // 2
-    batch = Batch({"labeled": x[:half], "unlabeled": x[half:]}, {"labeled": y[:half]})
+    batch = Batch({"labeled": x[:half], "unlabeled": x[half:]}, {"labeled": y[:half]}, augment)
     passes = Passes(net, None, batch, Draw(3, 1, x.device), precision)
     logits = passes.named(FIRST, passes.run(passes.render("first")))
     return passes, Forward(batch, logits, passes.draw.stream("term/vat"))
 
 
-def direction(net, x, y, term, precision=None):
-    return term.direction(*ready(net, x, y, precision)).double()
+def direction(net, x, y, term, precision=None, augment=unchanged):
+    return term.direction(*ready(net, x, y, precision, augment)).double()
 
 
 def cosine(left, right):
@@ -186,6 +189,110 @@ def test_augmentation_same_or_fresh(augmentation, renders):
     assert len(seen) == 3 and len(set(seen)) == renders
 
 
+class Watched(torch.nn.Module):
+    """A network that notes of every pass what it computes in and whether its weights take part in the gradient."""
+
+    def __init__(self, inner, fails_at=None):
+        super().__init__()
+        self.inner, self.fails_at, self.precisions, self.learning = inner, fails_at, [], []
+
+    def forward(self, x):
+        if len(self.precisions) == self.fails_at:
+            raise RuntimeError("out of memory")
+        half = torch.is_autocast_enabled("cpu")
+        self.precisions.append(torch.get_autocast_dtype("cpu") if half else torch.float32)
+        self.learning.append([weight.requires_grad for weight in self.inner.parameters()])
+        return self.inner(x)
+
+
+def watch(term, augment=scene.noise, precision=torch.bfloat16, **options):
+    """The passes of a step with VAT alone."""
+    net = Watched(scene.network(), **options)
+    Objective(vat=(1.0, term))(net, scene.batch(augment=augment), Draw(0), precision=precision)
+    return net
+
+
+ALIKE = {"no augmentation": unchanged, "an empty one": Augmentation()}
+
+
+@pytest.mark.parametrize("augment", ALIKE.values(), ids=ALIKE)
+def test_where_renderings_are_alike_half_precision_is_left_for_the_direction(augment):
+    """First pass, then clean target and probe in float32, then the adversarial pass."""
+    half, whole = torch.bfloat16, torch.float32
+    assert watch(VirtualAdversarial(), augment).precisions == [half, whole, whole, half]
+    assert watch(VirtualAdversarial(iterations=2), augment).precisions == [half, whole, whole, whole, half]
+    assert watch(VirtualAdversarial(augmentation="same")).precisions == [half, whole, whole, half]
+
+
+@pytest.mark.parametrize(
+    ("term", "augment"),
+    [
+        (VirtualAdversarial(), scene.noise),
+        (VirtualAdversarial(), Augmentation((Noise(0.2),))),
+        (VirtualAdversarial(xi=0.1), unchanged),
+        (VirtualAdversarial(xi=0.1, augmentation="same"), scene.noise),
+    ],
+)
+def test_elsewhere_every_pass_has_the_precision_asked_for(term, augment):
+    assert watch(term, augment).precisions == [torch.bfloat16] * 3
+
+
+@pytest.mark.parametrize("augment", [unchanged, scene.noise])
+def test_in_float32_on_a_cpu_there_is_no_further_pass(augment):
+    assert watch(VirtualAdversarial(), augment, None).precisions == [torch.float32] * 3
+
+
+@pytest.mark.parametrize("augment", [unchanged, scene.noise])
+def test_a_surrounding_autocast_is_half_precision_too(augment):
+    """The probe must know of it: its norm and its float32 depend on what the passes run in."""
+    objective = Objective(ce=(1.0, CrossEntropy()), vat=(1.0, VirtualAdversarial()))
+    batch = scene.batch(augment=augment)
+    told = objective(scene.network(), batch, Draw(0), precision=torch.bfloat16).parts
+    with torch.autocast("cpu", torch.bfloat16):
+        around = objective(scene.network(), batch, Draw(0)).parts
+    assert scene.same(told, around)
+
+
+def test_the_direction_without_augmentation_in_half_precision(trained):
+    """The default term, on data that are not augmented: as near to float64 as under `augmentation="same"`."""
+    net, x, y = trained
+    exact = direction(copy.deepcopy(net).double(), x.double(), y, VirtualAdversarial(xi=EXACT_XI, augmentation="same"))
+    found = cosine(direction(net, x, y, VirtualAdversarial(), torch.bfloat16), exact)
+    assert found.mean() > 0.99 and found.min() > 0.95
+
+
+def test_the_direction_under_fresh_augmentation_in_half_precision(trained):
+    """Each against float64 on the same renderings: what the norm of the probe in half precision is chosen for."""
+    net, x, y = trained
+    found, exact = (
+        direction(model, inputs, y, VirtualAdversarial(), precision, scene.noise)
+        for model, inputs, precision in ((net, x, torch.bfloat16), (copy.deepcopy(net).double(), x.double(), None))
+    )
+    assert cosine(found, exact).mean() > 0.95
+
+
+def test_the_probe_asks_for_no_gradient_of_the_weights():
+    """All other passes do, and a weight that was frozen before stays so."""
+    net = Watched(scene.network())
+    first = next(net.inner.parameters()).requires_grad_(False)
+    Objective(vat=(1.0, VirtualAdversarial(iterations=2)))(net, scene.batch(), Draw(0)).total.backward()
+    learns = [[weight is not first for weight in net.inner.parameters()]]
+    rests = [[False] * len(learns[0])]
+    assert net.learning == learns + 2 * rests + learns
+    assert [weight.requires_grad for weight in net.inner.parameters()] == learns[0]
+    assert first.grad is None and all(w.grad is not None for w in net.inner.parameters() if w is not first)
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
+def test_weights_learn_again_after_a_failed_probe(fails_at):
+    net = Watched(scene.network(), fails_at)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Objective(vat=(1.0, VirtualAdversarial()))(net, scene.batch(augment=unchanged), Draw(0), None, torch.bfloat16)
+    assert len(net.precisions) == fails_at
+    assert all(weight.requires_grad for weight in net.inner.parameters())
+    assert all(layer.track_running_stats for layer in net.modules() if isinstance(layer, torch.nn.BatchNorm1d))
+
+
 def test_unit_is_safe():
     x = torch.tensor([[3e-38, 4e-38], [3e38, 3e38], [0.0, 0.0], [3.0, 4.0]])
     found = unit(x)
@@ -198,7 +305,12 @@ def test_unit_is_safe():
     [
         ({"eps": 0.0}, "eps > 0"),
         ({"xi": -1.0}, "xi > 0"),
+        ({"eps": "6"}, "eps > 0.*eps='6'"),
+        ({"eps": math.inf}, "eps > 0.*eps=inf"),
+        ({"xi": math.nan}, "xi > 0.*xi=nan"),
         ({"iterations": 0}, "at least one iteration"),
+        ({"iterations": 1.5}, "a whole number.*iterations=1.5"),
+        ({"iterations": True}, "a whole number.*iterations=True"),
         ({"divergence": "both"}, "'adversarial\\|\\|clean' or 'clean\\|\\|adversarial', got 'both'"),
         ({"augmentation": "none"}, "'fresh' or 'same', got 'none'"),
     ],

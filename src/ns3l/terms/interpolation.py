@@ -1,6 +1,5 @@
 """Interpolation consistency training (Verma et al. 2019)."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +7,9 @@ from torch import Tensor
 
 from ns3l.divergence import squared_error_to
 from ns3l.draw import Draw
-from ns3l.objective import Forward, Passes, Term
+from ns3l.errors import is_number
+from ns3l.objective import Forward, Term
+from ns3l.passes import Passes
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class InterpolationConsistency(Term):
     alpha: float = 0.75
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(f"alpha of Beta(alpha, alpha) is positive and finite, got {self.alpha}")
+        if not is_number(self.alpha) or self.alpha <= 0:
+            raise ValueError(f"alpha of Beta(alpha, alpha) is positive and finite, got {self.alpha!r}")
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ns3l.errors import is_whole
 from ns3l.loss import negative_sampling_loss
 from ns3l.negatives import Selector, Threshold, diagnose
 from ns3l.objective import Forward, Term
@@ -27,7 +28,7 @@ class NegativeSampling(Term):
     on: Literal["unlabeled", "mixed"] = "unlabeled"
 
     def __post_init__(self) -> None:
-        if self.passes not in (1, 2) or self.on not in ("unlabeled", "mixed"):
+        if not is_whole(self.passes) or self.passes not in (1, 2) or self.on not in ("unlabeled", "mixed"):
             raise ValueError(f"passes is 1 or 2 and on 'unlabeled' or 'mixed', got {self.passes!r} and {self.on!r}")
         if not isinstance(self.negatives, Selector):
             raise TypeError(f"negatives must be a selector such as Threshold(0.04), got {self.negatives!r}")

@@ -6,6 +6,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from ns3l.errors import is_number, is_whole
 from ns3l.objective import Forward, Term
 
 
@@ -22,9 +23,9 @@ class PseudoLabel(Term):
     passes: Literal[1, 2] = 2
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold < 1:
-            raise ValueError(f"the threshold of a pseudo-label is between 0 and 1, got {self.threshold}")
-        if self.form not in ("soft", "hard") or self.passes not in (1, 2):
+        if not (is_number(self.threshold) and 0 < self.threshold < 1):
+            raise ValueError(f"the threshold of a pseudo-label is between 0 and 1, got {self.threshold!r}")
+        if self.form not in ("soft", "hard") or not is_whole(self.passes) or self.passes not in (1, 2):
             raise ValueError(f"form is 'soft' or 'hard', passes 1 or 2, got {self.form!r} and {self.passes!r}")
 
     @property

@@ -11,7 +11,10 @@ from torch import Tensor, nn
 
 from ns3l.divergence import kl
 from ns3l.draw import Draw
-from ns3l.objective import Forward, Passes, Term
+from ns3l.errors import is_number, is_whole
+from ns3l.objective import Forward, Term
+from ns3l.passes import Passes
+from ns3l.precision import rounding
 
 XI, XI_HALF = 1e-3, 0.01
 """The norm of the probe by that of the example, found by measurement: for float32 or better, for half precision."""
@@ -35,8 +38,10 @@ class VirtualAdversarial(Term):
     augmentation: Literal["fresh", "same"] = "fresh"
 
     def __post_init__(self) -> None:
-        if not self.eps > 0 or (self.xi is not None and not self.xi > 0) or self.iterations < 1:
-            raise ValueError(f"VAT needs eps > 0, xi > 0 and at least one iteration, got {self}")
+        norms = [self.eps] if self.xi is None else [self.eps, self.xi]
+        whole = is_whole(self.iterations) and self.iterations >= 1
+        if not whole or not all(is_number(norm) and norm > 0 for norm in norms):
+            raise ValueError(f"VAT needs eps > 0, xi > 0 or None, at least one iteration (a whole number), got {self}")
         if self.divergence not in ("adversarial||clean", "clean||adversarial"):
             raise ValueError(f"divergence is 'adversarial||clean' or 'clean||adversarial', got {self.divergence!r}")
         if self.augmentation not in ("fresh", "same"):
@@ -68,16 +73,17 @@ class VirtualAdversarial(Term):
         """The unit vector, per example, along which the prediction changes most."""
         clean = torch.cat([fwd.logits[view] for view in passes.sizes]).detach()
         alike = self.augmentation == "same" or not passes.augments
-        if alike and self.xi is None and (passes.precision is not None or clean.is_cuda):
+        exact = alike and self.xi is None and (passes.precision is not None or clean.is_cuda)
+        if exact:
             passes = replace(passes, precision=None)
-            with torch.no_grad(), whole_float32():
+            with torch.no_grad(), rounding("ieee", "ieee"):
                 clean = passes.run(passes.render("first"))
         direction = passes.compile(_random)(fwd.draw.rows(*passes.sizes.values()), passes.clean)
         xi = self._xi(passes)
         for i in range(self.iterations):
             stream = "first" if self.augmentation == "same" else f"probe_{i}"
             r = (xi * direction).requires_grad_()
-            with constant_weights(passes.student), whole_float32() if alike else nullcontext():
+            with constant_weights(passes.student), rounding("ieee", "ieee") if exact else nullcontext():
                 probe = passes.run(passes.render(stream, passes.clean + r))
                 divergence = passes.compile(_total)(clean, probe)
                 gradient = torch.autograd.grad(divergence, r)[0]
@@ -90,19 +96,6 @@ class VirtualAdversarial(Term):
             return self.xi
         norm = passes.clean.flatten(1).norm(dim=1).view(-1, *[1] * (passes.clean.dim() - 1))
         return norm * (XI if passes.precision is None else XI_HALF)
-
-
-@contextmanager
-def whole_float32() -> Iterator[None]:
-    """Within it, convolutions and products on a GPU round to 24 bits, not to TF32's 11."""
-    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 @contextmanager
