@@ -4,13 +4,14 @@
 
 1. Which kernels take the time of a step: NS3L with one pass and VAT, WRN-28-2, 50 + 50, bf16, five replicas.
 2. In deterministic mode the weights after 200 steps hash the same for 1 and 5 replicas.
-3. VAT's direction on a net trained for 300 steps, with passes in bf16, against the one in float64, on the same
-   augmentation: mean cosine.
+3. VAT's direction on a net trained for 300 steps, with passes in bf16, against the one in float64, both with the same
+   draws: mean cosine, under the same and under fresh augmentation.
 """
 
 import argparse
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,25 +55,25 @@ def hashed(count: int) -> dict[str, str]:
     return {"hash": hashlib.sha256(weights).hexdigest(), "mode": engine.mode, "note": engine.reason}
 
 
-def direction(precision: torch.dtype | None, dtype: torch.dtype, replica: Replica) -> torch.Tensor:
+def direction(augmentation: Any, precision: torch.dtype | None, dtype: torch.dtype, replica: Replica) -> torch.Tensor:
     """VAT's direction on one batch."""
     student, draw = replica.student.to(dtype), Draw(0, 0, "cuda")
     batch = replica.source.batch(draw)
     x = {view: rows.to(dtype) for view, rows in batch.x.items()}
     passes = Passes(student, None, type(batch)(x, batch.y, batch.augment), draw, precision)
     logits = passes.named(("labeled", "unlabeled"), passes.run(passes.render("first")))
-    found = VirtualAdversarial(augmentation="same").direction(passes, Forward(passes.batch, logits, draw))
+    found = VirtualAdversarial(augmentation=augmentation).direction(passes, Forward(passes.batch, logits, draw))
     return found.double().flatten(1)
 
 
-def cosine() -> float:
+def cosine(augmentation: Any) -> float:
     """Mean cosine of the direction in bf16 and in float64, on a net trained for 300 steps."""
     execution = Execution(precision="bf16", mode="eager")
     with settings(execution, torch.device("cuda")):
         replica = Made(Row(CIFAR, "vat", 1, execution), torch.device("cuda")).replicas[0]
         Engine([replica], execution).advance(0, 300)
-        half = direction(torch.bfloat16, torch.float32, replica)
-        return float((half * direction(None, torch.float64, replica)).sum(1).mean())
+        half = direction(augmentation, torch.bfloat16, torch.float32, replica)
+        return float((half * direction(augmentation, None, torch.float64, replica)).sum(1).mean())
 
 
 def tried(question: Any, *given: Any) -> Any:
@@ -83,22 +84,33 @@ def tried(question: Any, *given: Any) -> Any:
         return {"failed": f"{type(problem).__name__}: {problem}"[:500]}
 
 
+QUESTIONS: tuple[tuple[Callable[..., Any], Any], ...] = (
+    (kernels, "ns3l-one-pass"),
+    (kernels, "vat"),
+    (hashed, 1),
+    (hashed, 5),
+    (cosine, "same"),
+    (cosine, "fresh"),
+)
+
+
 def main() -> None:
-    """Ask all three, write what came after each."""
+    """Ask, write what came after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build"))
-    out = parser.parse_args().out
+    parser.add_argument("--only", nargs="+", default=["kernels", "hashed", "cosine"])
+    asked = parser.parse_args()
     if not torch.cuda.is_available():
         print("nothing to try: these questions need a CUDA device")
         return
-    out.mkdir(parents=True, exist_ok=True)
+    asked.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"environment": environment()}
-    questions = [(kernels, "ns3l-one-pass"), (hashed, 1), (hashed, 5), (kernels, "vat"), (cosine,)]
-    for question, *given in questions:
-        name = " ".join([question.__name__, *map(str, given)])
-        found[name] = tried(question, *given)
-        print(name, json.dumps(found[name], indent=1)[:3000], flush=True)
-        (out / "device.json").write_text(json.dumps(found, indent=1, default=str) + "\n")
+    for question, given in QUESTIONS:
+        name = question.__name__  # type: ignore[attr-defined]
+        if name in asked.only:
+            found[f"{name} {given}"] = answer = tried(question, given)
+            print(name, given, json.dumps(answer, indent=1)[:3000], flush=True)
+            (asked.out / "device.json").write_text(json.dumps(found, indent=1, default=str) + "\n")
 
 
 if __name__ == "__main__":
