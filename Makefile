@@ -15,7 +15,7 @@ CODE := $(wildcard src tests benchmarks scripts)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-all demo test test-all check format bench docs faults report tree lock sbom audit clean
+.PHONY: help install install-all demo test test-all check format bench docs faults report results tree lock sbom audit clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ faults: install ## the long fault campaign, one line per row; its table goes int
 
 report: install ## one report over the run folders in RUNS
 	$(BIN)/ns3l report $(RUNS)
+
+results: install ## rewrite what docs/results.md and README.md say of the studies in results/
+	$(BIN)/python scripts/results.py
 
 tree: install ## rewrite the annotated tree in README.md
 	$(BIN)/python scripts/tree.py

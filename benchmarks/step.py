@@ -1,28 +1,31 @@
 """Milliseconds of a training step by method, and its ratio to a plain eager PyTorch loop timed in turns with it.
 
-    python benchmarks/step.py [--quick] [--threads 1 2] [--rounds 9] [--json FILE]
+    python benchmarks/step.py [--only WORDS …] [--warm 8] [--rounds 9] [--threads 1 2] [--json FILE]
+    python benchmarks/step.py --table results/step-*.json
 
-`--quick` (the default where there is no GPU): digits with a small convolutional net and features with an MLP, 50 + 50
-examples, one replica. On a GPU: WRN-28-2 on images of CIFAR size, replicas 1 to 20, growth of batch, classes and rows.
-The plain loop is what one writes by hand: the same network, passes and augmentation, `torch.optim.Adam`, the default
-generator. A row gives the median over rounds with their quartiles, and the part of the floor that is reached: the time
-that the counted FLOPs, or the bytes that must move, take at the rates which this machine shows in the same run.
+On a CPU: digits with a small convolutional net and features with an MLP, 50 + 50 examples, one replica. On a GPU:
+WRN-28-2 on images of CIFAR size, replicas 1 to 20, other forms of execution, growth of batch, classes and rows;
+`--warm N` first compiles all rows in N processes at once, so that the rows themselves find their kernels on disk.
+`--only` takes the rows whose names hold one of these words. The plain loop (plain.py) is what one writes by hand. A row
+gives the median over rounds with their quartiles, and the part of the floor that is reached: the time that the counted
+FLOPs, or the bytes that must move, take at the rates which this machine shows in the same run. `--table` writes the
+table in docs/speed.md.
 """
 
 import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ns3l.augment import Augmentation, Flip, Noise, Shift
@@ -40,6 +43,7 @@ from ns3l.recipe import Execution, Network, Recipe, Weighted
 from ns3l.schedule import Ramp
 from ns3l.shared import How, Plan, Shared
 from ns3l.split import SplitRequest, make_split
+from plain import Plain
 
 METHODS = ("supervised", "ns3l-one-pass", "ns3l", "pi", "vat", "vat+ns3l-one-pass", "mixmatch", "mixmatch+ns3l")
 
@@ -90,122 +94,51 @@ FEATURES = Work("features", (30,), Network("mlp"))
 CIFAR = Work("cifar", (32, 32, 3), Network("wide-resnet"), rows=50_000)
 
 
-class Plain:
-    """A plain eager loop of one method."""
-
-    def __init__(self, work: Work, method: str, shared: Shared, plan: Plan, precision: torch.dtype | None):
-        self.work, self.method, self.precision, device = work, method, precision, shared.device
-        self.x = torch.from_numpy(shared.data.x).to(device)
-        self.y = torch.from_numpy(shared.data.y).to(device)
-        self.labeled, self.pool = (torch.from_numpy(i).to(device) for i in (plan.split.labeled, plan.split.unlabeled))
-        self.preprocess = shared.preprocess(plan.recipe)
-        torch.manual_seed(0)
-        self.model = plan.recipe.network_for(shared.data.x.shape[1:]).to(device).train()
-        self.norms = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=6e-4)
-
-    def step(self) -> None:
-        """Draw, forward, backward, update."""
-        both = self.method != "supervised"
-        xl, y = self.drawn(self.labeled, self.work.batch if both else 2 * self.work.batch)
-        xu = self.drawn(self.pool, self.work.batch)[0] if both else None
-        with torch.autocast(xl.device.type, self.precision, enabled=self.precision is not None):
-            loss = self.mixmatch(xl, y, xu) if "mixmatch" in self.method else self.loss(xl, y, xu)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-
-    def drawn(self, members: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Random examples, preprocessed."""
-        index = members[torch.randint(len(members), (n,), device=members.device)]
-        return self.preprocess(self.x[index]), self.y[index]
-
-    def augment(self, x: Tensor) -> Tensor:
-        """Shift (flip, noise), or noise."""
-        if x.dim() == 2:
-            return x + 0.1 * torch.randn_like(x)
-        n, c, h, w = x.shape
-        by = 2 if h == 32 else 1
-        move = torch.randint(0, 2 * by + 1, (2, n, 1), device=x.device)
-        rows, columns = (torch.arange(side, device=x.device) + m for side, m in zip((h, w), move, strict=True))
-        padded = F.pad(x, (by, by, by, by), mode="reflect")
-        x = padded.gather(2, rows[:, None, :, None].expand(n, c, h, w + 2 * by))
-        x = x.gather(3, columns[:, None, None, :].expand(n, c, h, w))
-        if h == 32:
-            x = torch.where(torch.rand(n, 1, 1, 1, device=x.device) < 0.5, x.flip(3), x)
-            x = x + 0.15 * torch.randn_like(x)
-        return x
-
-    @contextmanager
-    def still(self) -> Iterator[None]:
-        """No running statistics move."""
-        for norm in self.norms:
-            norm.track_running_stats = False
-        yield
-        for norm in self.norms:
-            norm.track_running_stats = True
-
-    def again(self, x: Tensor) -> Tensor:
-        """A further pass."""
-        with self.still():
-            return self.model(x)
-
-    def loss(self, xl: Tensor, y: Tensor, xu: Tensor | None) -> Tensor:
-        """Cross-entropy, and by name what comes on top."""
-        x, n = xl if xu is None else torch.cat([xl, xu]), len(xl)
-        logits = self.model(self.augment(x))
-        loss = F.cross_entropy(logits[:n], y)
-        if "ns3l" in self.method:
-            one = "one-pass" in self.method
-            loss = loss + ns3l(logits[n:] if one else self.again(self.augment(x))[n:], logits[n:], self.work.classes)
-        if self.method == "pi":
-            target = self.again(self.augment(x))[n:].softmax(1).detach()
-            loss = loss + F.mse_loss(logits[n:].softmax(1), target)
-        return loss + self.vat(x, logits.detach())[n:].mean() if "vat" in self.method else loss
-
-    def vat(self, x: Tensor, clean: Tensor) -> Tensor:
-        """Probe and adversarial pass."""
-        r = unit(torch.randn_like(x)).mul_(0.1).requires_grad_()
-        probe = divergence(self.again(self.augment(x + r)), clean).sum()
-        r = unit(torch.autograd.grad(probe, r)[0])
-        return divergence(self.again(self.augment(x + 6 * r)), clean)
-
-    def mixmatch(self, xl: Tensor, y: Tensor, xu: Tensor | None) -> Tensor:
-        """Guess, sharpen, mix, three interleaved passes."""
-        n, views = len(xl), [self.augment(torch.cat([xl, xu])) for _ in range(2)]
-        with torch.no_grad():
-            p = sum(self.again(v[n:]).softmax(1) for v in views) / 2
-            p = p**2 / (p**2).sum(1, keepdim=True)
-        x = torch.cat([views[0][:n], views[0][n:], views[1][n:]])
-        targets = torch.cat([F.one_hot(y, self.work.classes).to(p.dtype), p, p])
-        share = torch.from_numpy(np.random.beta(0.75, 0.75, len(x)).astype(np.float32)).to(x.device)  # noqa: NPY002
-        share, partner = torch.maximum(share, 1 - share), torch.randperm(len(x), device=x.device)
-        x = share.view(-1, *[1] * (x.dim() - 1)) * x + (1 - share).view(-1, *[1] * (x.dim() - 1)) * x[partner]
-        targets = share[:, None] * targets + (1 - share)[:, None] * targets[partner]
-        parts = [self.model(x[0::3]), self.again(x[1::3]), self.again(x[2::3])]
-        logits = torch.stack(parts, 1).flatten(0, 1)
-        loss = F.cross_entropy(logits[:n], targets[:n]) + F.mse_loss(logits[n:].softmax(1), targets[n:])
-        return loss + (ns3l(logits, targets.log(), self.work.classes) if "ns3l" in self.method else 0)
-
-
-def ns3l(scored: Tensor, chooser: Tensor, classes: int) -> Tensor:
-    """-log(1 - sum of the improbable), as one writes it first."""
-    negative = chooser.detach().softmax(1) < 0.4 / classes
-    return -torch.log1p(-(scored.float().softmax(1) * negative).sum(1).clamp(max=1 - 1e-6)).mean()
-
-
-def divergence(p: Tensor, q: Tensor) -> Tensor:
-    """KL(p || q) by row."""
-    p, q = p.float().log_softmax(1), q.float().log_softmax(1)
-    return (p.exp() * (p - q)).sum(1)
-
-
-def unit(x: Tensor) -> Tensor:
-    """Rows of norm 1."""
-    return x / (x.flatten(1).norm(dim=1).view(-1, *[1] * (x.dim() - 1)) + 1e-12)
-
-
 Steps = dict[str, tuple[Callable[[], None], int]]
+FAST = Execution(precision="bf16", channels_last=True)
+"""What `--fast` sets."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a method on some work, how many replicas side by side, in which form of execution."""
+
+    work: Work
+    method: str
+    replicas: int = 1
+    execution: Execution = field(default_factory=Execution)
+    threads: int = 1
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        work, how = self.work, self.execution
+        told = [
+            work.name,
+            self.method,
+            f"R={self.replicas}",
+            f"threads={self.threads}" if how.precision != "bf16" else "",
+        ]
+        told += [f"batch={work.batch}" * (work.batch != 50), f"classes={work.classes}" * (work.classes != 10)]
+        told += [
+            f"rows={work.rows}" * (not work.resident),
+            "free" * (not how.deterministic),
+            "autotuned" * how.autotune,
+        ]
+        return " ".join(word for word in [*told, how.precision, how.mode * (how.mode != "auto")] if word)
+
+
+def rows(device: torch.device, threads: list[int]) -> list[Row]:
+    """Every row of the table."""
+    if device.type == "cpu":
+        return [Row(work, m, 1, Execution(), n) for n in threads for work in (DIGITS, FEATURES) for m in METHODS]
+    one, forms = "ns3l-one-pass", [replace(FAST, deterministic=False), replace(FAST, autotune=True), Execution()]
+    made = [Row(replace(CIFAR, batch=64) if "mixmatch" in m else CIFAR, m, 5, FAST) for m in METHODS]
+    made += [Row(CIFAR, one, n, FAST) for n in (1, 2, 10, 20)]
+    made += [Row(CIFAR, one, 5, form) for form in (*forms, replace(FAST, mode="eager"))]
+    made += [Row(replace(CIFAR, batch=n), one, 1, FAST) for n in (200, 800)]
+    made += [Row(replace(CIFAR, classes=n), one, 1, FAST) for n in (100, 1000, 10_000)]
+    return made + [Row(replace(CIFAR, rows=n, resident=False), one, 1, FAST) for n in (10**4, 10**6, 10**7)]
 
 
 def timed(steps: Steps, rounds: int, device: torch.device) -> dict[str, list[float]]:
@@ -261,43 +194,45 @@ def floor(replica: Replica, peak: tuple[float, float]) -> float:
     return max(counter.get_total_flops() / peak[0], moved[0] / peak[1]) * 1e3
 
 
-def row(work: Work, method: str, how: Any, peak: tuple[float, float], replicas: int = 1) -> dict[str, Any]:
-    """Time one method on one work: ours and the plain loop in turns."""
-    device, execution = how.device, how.execution
-    data, recipe = work.data(), work.recipe(method, execution)
-    shared = Shared(data, How(device=device, resident=work.resident or None), Job())
-    plans = [Plan(recipe, make_split(data, recipe.split, seed), seed) for seed in range(replicas)]
-    draws = [Draw(plan.seed).stream("initialization") for plan in plans]
-    networks = [build(lambda: recipe.network_for(data.x.shape[1:]), draw) for draw in draws]
-    pairs = zip(plans, networks, strict=True)
-    with settings(execution, device):
-        made = [Replica(recipe, shared.source(plan), net, plan.seed, device, Job()) for plan, net in pairs]
-        least = floor(made[0], peak) * replicas
-        engine = Engine(made, execution)
-    step = 0
+class Made:
+    """A row made ready: its replicas, and what they are fed."""
+
+    def __init__(self, row: Row, device: torch.device) -> None:
+        data, self.recipe = row.work.data(), row.work.recipe(row.method, row.execution)
+        self.shared = Shared(data, How(device=device, resident=row.work.resident or None), Job())
+        self.plans = [
+            Plan(self.recipe, make_split(data, self.recipe.split, seed), seed) for seed in range(row.replicas)
+        ]
+        self.replicas = [self._replica(plan) for plan in self.plans]
+
+    def _replica(self, plan: Plan) -> Replica:
+        shape, draw = self.shared.data.x.shape[1:], Draw(plan.seed).stream("initialization")
+        network = build(lambda: self.recipe.network_for(shape), draw)
+        return Replica(self.recipe, self.shared.source(plan), network, plan.seed, self.shared.device, Job())
+
+
+def measured(row: Row, how: Any, peak: tuple[float, float]) -> dict[str, Any]:
+    """Time a row: ours and the plain loop in turns."""
+    began, step = time.perf_counter(), 0
+    with settings(row.execution, how.device):
+        made = Made(row, how.device)
+        least = floor(made.replicas[0], peak)
+        engine = Engine(made.replicas, row.execution)
+    ready = time.perf_counter() - began
 
     def ours() -> None:
         nonlocal step
-        with settings(execution, device):
+        with settings(row.execution, how.device):
             engine.advance(step, how.steps)
         step += how.steps
 
-    plain = Plain(work, method, shared, plans[0], made[0].precision)
-    taken = timed({"ours": (ours, 1), "plain": (plain.step, how.steps)}, how.rounds, device)
-    each = [ms / how.steps / replicas for ms in taken["ours"]]
-    result = {"work": work.name, "method": method, "batch": work.batch, "classes": work.classes, "rows": work.rows}
-    result |= {
-        "precision": execution.precision,
-        "deterministic": execution.deterministic,
-        "replicas": replicas,
-        "threads": torch.get_num_threads(),
-        "mode": engine.mode,
-        "note": engine.reason,
-    }
-    result |= {"ms": summary(each), "plain_ms": summary(taken["plain"]), "floor_ms": least / replicas}
-    result["ratio"] = result["ms"]["median"] / result["plain_ms"]["median"]
-    result["of_floor"] = least / replicas / result["ms"]["median"]
-    return result
+    plain = Plain(row.method, made.shared, made.plans[0], made.replicas[0].precision)
+    taken = timed({"ours": (ours, 1), "plain": (plain.step, how.steps)}, how.rounds, how.device)
+    ms, by_hand = summary([ms / how.steps / row.replicas for ms in taken["ours"]]), summary(taken["plain"])
+    told = {"name": row.name, "work": row.work.name, "method": row.method, "replicas": row.replicas}
+    told |= {"threads": torch.get_num_threads(), "mode": engine.mode, "note": engine.reason, "ready_s": ready}
+    told |= {"ms": ms, "plain_ms": by_hand, "ratio": ms["median"] / by_hand["median"]}
+    return told | {"floor_ms": least, "of_floor": least / ms["median"]}
 
 
 def summary(values: list[float]) -> dict[str, float]:
@@ -306,64 +241,107 @@ def summary(values: list[float]) -> dict[str, float]:
     return {"median": middle, "lower": low, "upper": high, "n": len(values)}
 
 
-def rows(how: Any) -> Iterator[dict[str, Any]]:
-    """Every row of the table, as it is done."""
-    for threads in how.threads:
-        torch.set_num_threads(threads)
-        peak = rates(how.device, torch.bfloat16 if how.execution.precision == "bf16" else torch.float32)
-        if how.quick:
-            yield from (row(work, method, how, peak) for work in (DIGITS, FEATURES) for method in how.methods)
-            continue
-        yield from (row(CIFAR, method, how, peak, 5) for method in how.methods)
-        yield from (row(CIFAR, "ns3l-one-pass", how, peak, n) for n in (1, 2, 10, 20))
-        yield from (row(CIFAR, "ns3l-one-pass", changed(how, **changes), peak, 5) for changes in VARIANTS)
-        yield from (row(replace(CIFAR, batch=n), "ns3l-one-pass", how, peak) for n in (200, 800))
-        yield from (row(replace(CIFAR, classes=n), "ns3l-one-pass", how, peak) for n in (100, 1000, 10_000))
-        yield from (row(replace(CIFAR, rows=n, resident=False), "ns3l", how, peak) for n in (10**4, 10**6, 10**7))
+def warm(chosen: list[Row], how: Any) -> None:
+    """Compile rows in processes side by side; what they compile stays on disk. Replicas share it, so one is enough."""
+    kinds = list(dict.fromkeys(replace(row, replicas=1).name for row in chosen if row.execution.mode != "eager"))
+    waiting, running = kinds[::-1], []
+    while waiting or running:
+        running = [process for process in running if process.poll() is None]
+        while waiting and len(running) < how.warm:
+            command = [sys.executable, __file__, "--compile", waiting.pop()]
+            running.append(subprocess.Popen(command))
+        time.sleep(0.1)
 
 
-VARIANTS = ({"deterministic": True}, {"deterministic": True, "precision": "float32", "channels_last": False})
-
-
-def changed(how: Any, **changes: Any) -> Any:
-    """The same with another execution."""
-    return argparse.Namespace(**{**vars(how), "execution": replace(how.execution, **changes)})
+def compiled(name: str, how: Any) -> None:
+    """Make one row of one replica ready, and nothing else."""
+    known = {replace(row, replicas=1).name: replace(row, replicas=1) for row in rows(how.device, how.threads)}
+    with settings(known[name].execution, how.device):
+        engine = Engine(Made(known[name], how.device).replicas, known[name].execution)
+    print(f"compiled: {name} ({engine.mode} {engine.reason})", flush=True)
 
 
 def options() -> Any:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", default=not torch.cuda.is_available())
+    parser.add_argument("--only", nargs="+", default=[""], help="rows whose names hold one of these")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2] if not torch.cuda.is_available() else [1])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--warm", type=int, default=0, help="compile first, in so many processes")
+    parser.add_argument("--compile", metavar="ROW", help="compile one row, time nothing")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path, nargs="+", help="write the table of these files, measure nothing")
     how = parser.parse_args()
-    how.device = torch.device("cuda" if torch.cuda.is_available() and not how.quick else "cpu")
-    fast = Execution(precision="bf16", deterministic=False, channels_last=True)
-    how.execution = fast if how.device.type == "cuda" else Execution()
+    how.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return how
+
+
+def table(files: list[Path]) -> None:
+    """The committed measurements as the table of docs/speed.md."""
+    page = Path(__file__).resolve().parent.parent / "docs" / "_speed.md"
+    page.write_text("\n".join(section(json.loads(file.read_text())) for file in files))
+
+
+def section(found: dict[str, Any]) -> str:
+    """One machine's rows in Markdown."""
+    lines = [
+        f"### {hardware(found['environment'])}",
+        "",
+        f"`{found['command']}`, torch {found['torch']}, {found['day']}",
+    ]
+    lines += ["", "| row | ms a step and replica | plain loop | ratio | of the floor | mode |"]
+    lines += ["|---|---:|---:|---:|---:|---|"]
+    for row in found["rows"]:
+        spread = [
+            f"{one['median']:.2f} ({one['lower']:.2f}–{one['upper']:.2f})" for one in (row["ms"], row["plain_ms"])
+        ]
+        mode = row["mode"] + f": {row['note']}" * bool(row["note"])
+        lines.append(f"| {row['name']} | {' | '.join(spread)} | {row['ratio']:.2f} | {row['of_floor']:.2f} | {mode} |")
+    return "\n".join(lines) + "\n"
+
+
+def record(how: Any, done: list[dict[str, Any]], peak: tuple[float, float]) -> None:
+    """What was measured so far, as JSON."""
+    told = {"command": " ".join(["python benchmarks/step.py", *sys.argv[1:]]), "torch": torch.__version__}
+    told |= {"day": time.strftime("%Y-%m-%d"), "flops": peak[0], "bytes_per_s": peak[1], "load": os.getloadavg()[0]}
+    about = {name: value for name, value in environment().items() if name != "command"}
+    how.json.parent.mkdir(parents=True, exist_ok=True)
+    how.json.write_text(json.dumps(told | {"environment": about, "rows": done}, indent=1, default=str) + "\n")
 
 
 def main() -> None:
     """Time, print the table, write JSON."""
     how = options()
+    if how.table or how.compile:
+        table(how.table) if how.table else compiled(how.compile, how)
+        return
+    chosen = [row for row in rows(how.device, how.threads) if any(word in row.name for word in how.only)]
+    if how.warm:
+        warm(chosen, how)
     print(f"{hardware()}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print(f"{'work':9} {'method':18} thr   R {'ms':>8} {'quartiles':>17} {'plain':>8} ratio  of floor")
-    done = []
-    for found in rows(how):
-        ms = found["ms"]
+    print(f"{'row':50} {'ms':>8} {'quartiles':>17} {'plain':>8} ratio  of floor  ready in s")
+    peaks = {
+        dtype: rates(how.device, dtype)
+        for dtype in {torch.bfloat16 if r.execution.precision == "bf16" else torch.float32 for r in chosen}
+    }
+    done: list[dict[str, Any]] = []
+    for row in chosen:
+        torch.set_num_threads(row.threads)
+        peak = peaks[torch.bfloat16 if row.execution.precision == "bf16" else torch.float32]
+        try:
+            done.append(found := measured(row, how, peak))
+        except RuntimeError as problem:  # out of memory, say: the other rows are still worth their time
+            print(f"{row.name:50} failed: {problem}", flush=True)
+            continue
+        ms, plain = found["ms"], found["plain_ms"]["median"]
         print(
-            f"{found['work']:9} {found['method']:18} {found['threads']:3} {found['replicas']:3} {ms['median']:8.3f} "
-            f"{ms['lower']:8.3f}-{ms['upper']:8.3f} {found['plain_ms']['median']:8.3f} {found['ratio']:5.2f} "
-            f"{found['of_floor']:8.2f}  {found['note']}",
+            f"{row.name:50} {ms['median']:8.3f} {ms['lower']:8.3f}-{ms['upper']:8.3f} {plain:8.3f} "
+            f"{found['ratio']:5.2f} {found['of_floor']:8.2f} {found['ready_s']:11.0f} {found['note']}",
             flush=True,
         )
-        done.append(found)
         if how.json:
-            how.json.parent.mkdir(parents=True, exist_ok=True)
-            how.json.write_text(json.dumps({"environment": environment(), "rows": done}, indent=1, default=str) + "\n")
+            record(how, done, peak)
 
 
 if __name__ == "__main__":

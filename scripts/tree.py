@@ -13,7 +13,8 @@ BESIDE = {
     "tests/": "mirrors src/ns3l; tests/terms/test_contract.py runs over every entry of TERMS",
     "benchmarks/": "speed, each file with its own command",
     "docs/": "the documentation (`make docs`)",
-    "scripts/": "this tree, the pinned dependencies, the bill of materials",
+    "results/": "what studies found, as small JSON, for `ns3l report` and `make results`",
+    "scripts/": "this tree, the pages of results, the pinned dependencies, the bill of materials",
 }
 
 

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -35,13 +36,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def hardware(found: dict[str, Any] | None = None) -> str:
+def hardware(found: Mapping[str, Any] | None = None) -> str:
     """The device of an environment in a few words, for tables."""
     found = found or environment()
     if found["gpus"]:
-        names = sorted(set(found["gpus"]))
+        names = sorted(set(map(str, found["gpus"])))
         return f"{len(found['gpus'])} x {', '.join(names)}"
-    return f"{found['cpu']}, {found['threads']} threads"
+    threads = found.get("threads")
+    return f"{found['cpu']}, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def _version(package: str) -> str | None:

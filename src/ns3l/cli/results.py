@@ -27,6 +27,8 @@ def add_to(app: typer.Typer) -> None:
             "ns3l report runs",
             "ns3l report runs/digits --html report.html",
             "ns3l report runs --format latex --out table.tex",
+            "ns3l report runs/fashion --save results/fashion.json",
+            "ns3l report results/*.json",
             "ns3l report runs --serve",
         ),
     )(report)
@@ -40,12 +42,20 @@ def add_to(app: typer.Typer) -> None:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUNS", help="Folders with runs.", show_default=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUNS", help="Folders with runs, or results that --save wrote.", show_default=False),
+    ],
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="One self-contained HTML file.")] = None,
     format: Annotated[
         str | None, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="Default: for this terminal.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file instead of standard output.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Results as small JSON, without weights, for `ns3l report` later."),
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Of the report and of what is saved.")] = None,
     rule: Annotated[
         str | None,
         typer.Option(
@@ -67,7 +77,10 @@ def report(
     chosen = "json" if json else format
     if chosen not in (None, *FORMATS):
         raise UserError(f"--format is {', '.join(FORMATS)}, got {chosen!r}")
-    made = reporting.report(runs, rule=rule)
+    made = reporting.report(runs, rule=rule, title=title)
+    if save is not None:
+        reporting.save_results(runs, save, title)
+        say.note(f"{save} is written")
     if html is not None:
         reporting.write_html(made, html)
         say.note(f"{html} is written")
@@ -75,7 +88,7 @@ def report(
         writers: dict[str, Callable[[Any], str]] = {name: getattr(reporting, f"to_{name}") for name in FORMATS}
         text = writers[chosen or "text"](made)
         say.write_text(out, text) if out is not None else print(text, end="")
-    elif html is None:
+    elif html is None and save is None:
         reporting.print_report(made, say.console())
 
 

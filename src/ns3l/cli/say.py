@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ns3l.errors import UserError
-from ns3l.report.collect import plain
+from ns3l.report.run import plain
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -120,7 +120,7 @@ class _Line:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         asked = self._executor
-        options = {"num_cpus": asked.cpus, "num_gpus": asked.gpus, "max_retries": asked.retries}
+        options: dict[str, Any] = {"num_cpus": asked.cpus, "num_gpus": asked.gpus, "max_retries": asked.retries}
         if node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
         remote = self._ray.remote(_perform).options(**options)

@@ -6,12 +6,17 @@ from pathlib import Path
 from ns3l.report.collect import collect
 from ns3l.report.group import Group, group
 from ns3l.report.html import to_html, write_html
+from ns3l.report.run import plain
+from ns3l.report.saved import save
 from ns3l.report.series import figures
 from ns3l.report.serve import serve
 from ns3l.report.shapes import Cell, Column, Curve, Figure, HeatMap, LineChart, Report, Table
 from ns3l.report.tables import findings, tables
 from ns3l.report.text import print_report, to_csv, to_json, to_latex, to_markdown, to_text
 from ns3l.statistics import RULES, check_rule
+
+Sources = str | Path | Iterable[str | Path]
+"""Folders with runs, and files of saved results."""
 
 __all__ = [
     "Cell",
@@ -24,6 +29,7 @@ __all__ = [
     "Table",
     "print_report",
     "report",
+    "save_results",
     "serve",
     "to_csv",
     "to_html",
@@ -35,24 +41,37 @@ __all__ = [
 ]
 
 
-def report(paths: str | Path | Iterable[str | Path], *, rule: str | None = None) -> Report:
-    """Read every run at or below some folders and say what they show.
+def report(paths: Sources, *, rule: str | None = None, title: str | None = None) -> Report:
+    """Read every run at or below some folders, and in files of saved results, and say what they show.
 
     `rule` selects the evaluation that counts (`last`, `best_validation`, `median_20`); by default each run's own.
     """
     if rule is not None:
         check_rule(rule)
-    roots = [paths] if isinstance(paths, str | Path) else list(paths)
-    groups = group(collect(roots))
+    found = collect(_several(paths))
+    groups = group(found.runs)
     in_force = sorted({name for one in groups for name in one.rules(rule)})
     return Report(
-        title="Report on " + ", ".join(dict.fromkeys(one.bench.data for one in groups)),
+        title=plain(title or "; ".join(found.titles) or _on(groups)),
         rule=", ".join(in_force),
         statements=_statements(groups, in_force, rule),
         findings=findings(groups, rule),
         tables=tables(groups, rule),
         figures=figures(groups, rule),
     )
+
+
+def save_results(paths: Sources, path: str | Path, title: str | None = None) -> Path:
+    """Save what reports need of every run at or below some folders as one small JSON file, which `report` reads too."""
+    return save(collect(_several(paths)).runs, path, title)
+
+
+def _several(paths: Sources) -> list[str | Path]:
+    return [paths] if isinstance(paths, str | Path) else list(paths)
+
+
+def _on(groups: tuple[Group, ...]) -> str:
+    return "Report on " + ", ".join(dict.fromkeys(one.bench.data for one in groups))
 
 
 def _statements(groups: tuple[Group, ...], in_force: list[str], rule: str | None) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 import math
 
-from ns3l.report.collect import number
 from ns3l.report.group import Group
+from ns3l.report.run import number
 from ns3l.report.shapes import Cell, Column
 from ns3l.statistics import Summary
 

@@ -1,224 +1,16 @@
-"""Read run folders: whatever is there, complete or not, and say what is damaged instead of giving up."""
+"""Read runs, from folders or saved results, complete or not, and say what is damaged instead of giving up."""
 
-import json
-import math
-import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ns3l.errors import RunError
 from ns3l.record import find_runs, read_json, read_run
-from ns3l.statistics import RULES, select
+from ns3l.report.run import Run, is_step, plain
+from ns3l.report.saved import load
 
 _WRITTEN_LATE = ("result.json", "split.json", "environment.json")
-_MOST_PROBLEMS = 3
-_LONGEST_NAME = 200
-
-
-def plain(text: object, longest: int = _LONGEST_NAME) -> str:
-    """Text that is safe to show anywhere: one line, no control or direction characters, bounded."""
-    shown = "".join(_shown(character) for character in str(text)).strip()
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
-
-
-def _shown(character: str) -> str:
-    if character in "\n\r\t":
-        return " "
-    return (
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") else character
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What a run folder holds, as far as it can be read; `problems` lists in words what cannot."""
-
-    path: Path
-    result: Mapping[str, Any] = field(default_factory=dict)
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    split: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
-    metrics: tuple[Mapping[str, Any], ...] = ()
-    problems: tuple[str, ...] = ()
-
-    @property
-    def method(self) -> str:
-        """The method's name."""
-        return plain(self.result.get("method") or self.recipe.get("method") or "unknown")
-
-    @property
-    def data(self) -> str:
-        """The data set's name."""
-        return plain(self.result.get("data") or self.recipe.get("data") or "unknown")
-
-    @property
-    def labels(self) -> int | float | None:
-        """How many labels were kept, as a count or a share."""
-        requested = _mapping(self.recipe.get("split")).get("labels")
-        return number(self.result.get("labels")) if "labels" in self.result else number(requested)
-
-    @property
-    def seed(self) -> int | None:
-        """The seed of run and split."""
-        for source in (self.result, self.split):
-            if isinstance(source.get("seed"), int):
-                return int(source["seed"])
-        name = self.path.name.removeprefix("seed-")
-        return int(name) if name.isdigit() else None
-
-    @property
-    def status(self) -> str:
-        """complete, running, failed or damaged; a folder without a result counts as running."""
-        unknown = "damaged" if (self.path / "result.json").exists() else "running"
-        return plain(self.result.get("status", unknown), 20)
-
-    @property
-    def reason(self) -> str:
-        """Why the run failed, and what of its folder could not be read."""
-        own = [plain(self.result["reason"])] if self.result.get("reason") else []
-        more = len(self.problems) - _MOST_PROBLEMS
-        rest = [f"and {more} more problems"] if more > 0 else []
-        return "; ".join([*own, *self.problems[:_MOST_PROBLEMS], *rest])
-
-    @property
-    def protocol(self) -> str:
-        """The experiment protocol that the recipe names."""
-        return plain(self.recipe.get("protocol") or "")
-
-    @property
-    def schedule(self) -> float:
-        """The scale of all step counts against the full schedule."""
-        value = number(self.result.get("schedule", self.recipe.get("schedule")))
-        return 1.0 if value is None else float(value)
-
-    @property
-    def precision(self) -> str:
-        """The precision of a step."""
-        return plain(_mapping(self.recipe.get("execution")).get("precision") or "float32")
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether the recipe asks for the same bits every time."""
-        return _mapping(self.recipe.get("execution")).get("deterministic") is not False
-
-    @property
-    def rule(self) -> str:
-        """The selection rule of the run's own recipe."""
-        return plain(self.result.get("rule") or _mapping(self.recipe.get("evaluation")).get("rule") or "last")
-
-    @property
-    def step(self) -> int | None:
-        """The last step that the folder tells of."""
-        steps = [number(self.result.get("step")), *(number(line.get("step")) for line in self.metrics[-1:])]
-        known = [int(step) for step in steps if step is not None]
-        return max(known, default=None)
-
-    @property
-    def steps(self) -> int | None:
-        """How many steps the run is to have."""
-        value = number(self.result.get("steps", self.recipe.get("steps")))
-        return None if value is None else int(value)
-
-    @property
-    def split_hash(self) -> str:
-        """What identifies the split: its stored hash, or the data hash and the indices it came with."""
-        stored = self.split.get("hash")
-        return str(stored) if stored else json.dumps(self.split.get("labeled"), default=str)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The class names, where the folder has them."""
-        for source in (self.model, self.result, self.split):
-            if isinstance(source.get("classes"), list):
-                return tuple(plain(name, 40) for name in source["classes"])
-        return ()
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The shape of a stored row, where the folder tells it."""
-        sides = self.model.get("shape")
-        known = isinstance(sides, list) and all(isinstance(side, int) for side in sides)
-        return tuple(sides) if known and sides is not None else None
-
-    @property
-    def tested(self) -> bool:
-        """Whether the run was evaluated on a test part."""
-        return any(self.error(rule) is not None for rule in RULES)
-
-    @property
-    def hardware(self) -> str:
-        """The hardware that the numbers come from."""
-        gpus = self.environment.get("gpus")
-        found = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else self.environment.get("cpu")
-        return plain(self.result.get("hardware") or found or "")
-
-    @cached_property
-    def fields(self) -> Mapping[str, Any]:
-        """The recipe as flat paths: `ns3l.negatives.threshold`, `optimizer.lr` …"""
-        return flatten(self.recipe)
-
-    def error(self, rule: str, part: str = "test") -> float | None:
-        """The error in per cent that a rule selects; from the metrics where there is no result yet."""
-        if rule not in RULES:
-            return None
-        stored = self.result.get(f"{part}_error")
-        if isinstance(stored, Mapping):
-            return number(stored.get(rule))
-        chosen, validation = self._history(part), self._history("validation")
-        return select(chosen, validation if len(validation) == len(chosen) else None, rule)
-
-    def _history(self, part: str) -> list[float]:
-        values = (number(line.get(f"{part}_error")) for line in self.metrics)
-        return [value for value in values if value is not None]
-
-    def evaluation(self, key: str, part: str = "test") -> Any:
-        """An entry of the final evaluation."""
-        return _mapping(_mapping(self.result.get("evaluation")).get(part)).get(key)
-
-
-def number(value: object) -> float | None:
-    """A finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def flatten(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as flat paths in the words of `--set`; where its numbers come from is left out."""
-    flat: dict[str, Any] = {}
-    _flatten({key: value for key, value in recipe.items() if key != "sources"}, (), flat)
-    return flat
-
-
-def _flatten(value: Any, path: tuple[str, ...], flat: dict[str, Any]) -> None:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            _flatten(inner, (*path, str(key)), flat)
-    else:
-        flat[spoken_path(path)] = tuple(value) if isinstance(value, list) and not _nested(value) else _frozen(value)
-
-
-def _nested(value: list[Any]) -> bool:
-    return any(isinstance(item, list | Mapping) for item in value)
-
-
-def _frozen(value: Any) -> Any:
-    return json.dumps(value, sort_keys=True) if isinstance(value, list) else value
-
-
-def spoken_path(path: tuple[str, ...]) -> str:
-    """`terms.ns3l.term.negatives.threshold` is said `ns3l.negatives.threshold`."""
-    if path[0] != "terms" or len(path) < 2:
-        return ".".join(path)
-    return ".".join(path[1:2] + (path[3:] if path[2:3] == ("term",) else path[2:]))
 
 
 def read(path: Path) -> Run:
@@ -226,7 +18,7 @@ def read(path: Path) -> Run:
     found = read_run(path)
     told = [problem.replace(f"{path}/", "") for problem in found.problems]
     problems = [problem for problem in told if not _is_missing(problem, path)]
-    by_step = {line["step"]: line for line in found.metrics}
+    by_step = {line["step"]: line for line in found.metrics if is_step(line["step"])}
     return Run(
         path=path,
         result=found.result,
@@ -257,14 +49,24 @@ def find(roots: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folder.resolve() for root in roots for folder in find_runs(root)))
 
 
-def collect(paths: Iterable[str | Path]) -> tuple[Run, ...]:
-    """All runs at or below some folders; RunError where there is none."""
+@dataclass(frozen=True)
+class Found:
+    """Runs in reading order, and the titles of the saved results among their sources."""
+
+    runs: tuple[Run, ...]
+    titles: tuple[str, ...] = ()
+
+
+def collect(paths: Iterable[str | Path]) -> Found:
+    """All runs at or below some folders and in files of saved results; RunError where there is none."""
     roots = [Path(path) for path in paths]
-    runs = tuple(read(folder) for folder in find(roots))
+    saved = [load(root) for root in roots if root.is_file()]
+    runs = tuple(read(folder) for folder in find(root for root in roots if not root.is_file()))
+    runs += tuple(run for one in saved for run in one.runs)
     if not runs:
         where = ", ".join(map(plain, roots)) or "no folder"
         raise RunError(
             f"expected run folders (with recipe.json or result.json) under {where}, found none; "
             "start one with `ns3l train` or name another folder"
         )
-    return runs
+    return Found(runs, tuple(one.title for one in saved if one.title))

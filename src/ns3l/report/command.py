@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ns3l.report.collect import Run, plain, spoken_path
 from ns3l.report.group import Group, spoken
+from ns3l.report.run import Run, plain, spoken_path
 
 _DOORS = ("train", "study", "reproduce", "search")
 _SKIP = "--skip-damaged"

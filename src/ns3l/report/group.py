@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ns3l.report.collect import Run, plain
+from ns3l.report.run import Run, plain
 from ns3l.statistics import Summary, summarize
 
 Grid = tuple[tuple[str, Any], ...]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ns3l.report.collect import Run, number, plain
 from ns3l.report.group import Bench, Group, chosen, grids, headline, spoken
+from ns3l.report.run import Run, number, plain
 from ns3l.report.shapes import Curve, Figure, HeatMap, LineChart
 from ns3l.statistics import summarize
 

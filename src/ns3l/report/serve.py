@@ -30,9 +30,9 @@ class Live:
     def version(self) -> str:
         """What changes when any file of any run changes."""
         state = hashlib.sha256()
-        for folder in find(root for root in self._roots if root.is_dir()):
-            for name in _WATCHED:
-                state.update(f"{folder}/{name}:{_stamp(folder / name)};".encode(errors="replace"))
+        folders = find(root for root in self._roots if root.is_dir())
+        for path in (*self._roots, *(folder / name for folder in folders for name in _WATCHED)):
+            state.update(f"{path}:{_stamp(path)};".encode(errors="replace"))
         return state.hexdigest()[:16]
 
     def page(self) -> str:

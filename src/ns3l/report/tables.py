@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from ns3l import paper
+from ns3l.report.beside import beside_paper
 from ns3l.report.cells import NONE, SETTING, columns, interval, p_value, real, setting, spread, whole
-from ns3l.report.collect import Run, number, plain
-from ns3l.report.command import command, departures
+from ns3l.report.command import command
 from ns3l.report.group import Group, baselines, chosen, grids, headline
+from ns3l.report.run import Run, number, plain
 from ns3l.report.shapes import Cell, Table
-from ns3l.statistics import RULES, Comparison, Paired, compare, finding, missing_seeds, paired, summarize
+from ns3l.statistics import RULES, Paired, finding, missing_seeds, paired, summarize
 
 _CONDITIONS = "Mean ± sample standard deviation over n seeds, in per cent; intervals are 95 % t intervals."
 
@@ -51,14 +51,14 @@ def _result(one: Group, groups: Sequence[Group], rule: str | None) -> tuple[Cell
     summary = one.summary(rule)
     present = [seed for seed, _ in one.errors(rule) if seed is not None]
     absent = missing_seeds(present, _started(other for other in groups if other.bench == one.bench))
-    every = sorted({plain(run.result.get("evaluation_interval", "?")) for run in one.runs})
+    every = sorted({run.interval for run in one.runs if run.interval is not None})
     return (
         *setting(one),
         whole(summary.n),
         spread(summary),
         interval(summary),
         Cell(", ".join(one.rules(rule))),
-        Cell(", ".join(every) + " steps"),
+        Cell(", ".join(f"{steps:,}" for steps in every) + " steps" if every else "–"),
         Cell(", ".join(map(str, absent)), float(len(absent)), "bad") if absent else Cell("none", 0.0),
     )
 
@@ -136,64 +136,6 @@ def _sentence(one: Group, base: Group, rule: str | None) -> Cell:
     words, gain = _finding(pairs, base), pairs.difference
     amount = f" ({spread(gain, sign=True).text} points on {gain.n} splits)" if gain.n else ""
     return Cell(f"{one.bench.name}: {one.name} against {base.name}: {words.text}{amount}.", None, words.tone)
-
-
-def beside_paper(groups: Sequence[Group], rule: str | None) -> Table:
-    """The paper's numbers beside ours, with a verdict."""
-    main = headline(groups, rule)
-    found = [(one, cell) for one in groups if (cell := _published(one)) and one.errors(rule, "test")]
-    rows = [_beside(one, cell, rule) for one, cell in found if one in main or _is_row(one, cell)]
-    names = columns("#n", "#Ours", "#Paper", "Paper's row", "#Difference", "#Pooled std", "Verdict")
-    caption = (
-        "Within means: the means differ by at most 2 standard deviations pooled over ours and the paper's. "
-        "The paper does not tell one pass from two: both stand beside the same number."
-    )
-    return Table("paper", "Beside the paper", caption, SETTING + names, tuple(rows))
-
-
-def _published(one: Group) -> paper.PaperCell | None:
-    labels = one.bench.labels
-    return paper.published(one.bench.data, int(labels) if labels else None, one.method, one.runs[0].fields)
-
-
-def _is_row(one: Group, cell: paper.PaperCell) -> bool:
-    """Whether the paper's row fixes every field in which the grid's points differ."""
-    return {path for path, _ in one.grid} <= {path for path, _ in cell.settings}
-
-
-def _beside(one: Group, cell: paper.PaperCell, rule: str | None) -> tuple[Cell, ...]:
-    ours = one.summary(rule)
-    verdict = compare(ours, cell.mean, cell.std, cell.n)
-    published = Cell(f"{cell.mean:.2f} ± {cell.std:.2f}", cell.mean)
-    row = Cell(f"{cell.wording} ({cell.table})")
-    judged = _verdict(verdict, _caveats(one, cell))
-    return (
-        *setting(one),
-        whole(ours.n),
-        spread(ours),
-        published,
-        row,
-        real(verdict.difference, sign=True),
-        real(verdict.pooled),
-        judged,
-    )
-
-
-def _caveats(one: Group, cell: paper.PaperCell) -> str:
-    """In which respects the runs are not those of the paper's row."""
-    found = {path for run in one.runs for path in departures(run)} - {path for path, _ in cell.settings}
-    other = "under another protocol" if "protocol" in found else "with other settings" if found else ""
-    scale = "" if one.bench.schedule == 1 else f"at schedule {one.bench.schedule:g}"
-    precision = "" if one.bench.precision == "float32" else f"in {one.bench.precision}"
-    return "".join(f", {words}" for words in (scale, precision, other) if words)
-
-
-def _verdict(verdict: Comparison, caveats: str) -> Cell:
-    if verdict.within is None:
-        return Cell(f"not judged: needs 2 seeds{caveats}")
-    if verdict.within:
-        return Cell(f"within 2 pooled std{caveats}", None, "good")
-    return Cell(f"{'higher' if verdict.difference > 0 else 'lower'} by more than 2 pooled std{caveats}", None, "bad")
 
 
 def picked(groups: Sequence[Group], rule: str | None) -> Table:
@@ -276,9 +218,9 @@ def throughput(groups: Sequence[Group]) -> Table:
 
 
 def _speed(one: Group) -> tuple[Cell, ...]:
-    rate = summarize([value for run in one.runs if (value := _told(run, "steps_per_second"))]).mean
-    seconds = summarize([value for run in one.runs if (value := _told(run, "seconds")) is not None]).mean
-    memory = [value for run in one.runs if (value := _told(run, "memory_mb")) is not None]
+    rate = summarize([value for run in one.runs if (value := run.told("steps_per_second"))]).mean
+    seconds = summarize([value for run in one.runs if (value := run.told("seconds")) is not None]).mean
+    memory = [value for run in one.runs if (value := run.told("memory_mb")) is not None]
     hardware = ", ".join(sorted({run.hardware for run in one.runs if run.hardware}))
     return (
         real(rate, 1),
@@ -287,13 +229,6 @@ def _speed(one: Group) -> tuple[Cell, ...]:
         real(max(memory, default=None), 0),
         Cell(hardware or "not recorded"),
     )
-
-
-def _told(run: Run, key: str) -> float | None:
-    """A figure of the result, or of the last line of the metrics."""
-    last = run.metrics[-1] if run.metrics else {}
-    stored = number(run.result.get(key))
-    return number(last.get(key)) if stored is None else stored
 
 
 def runs(groups: Sequence[Group]) -> Table:

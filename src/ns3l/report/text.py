@@ -114,10 +114,12 @@ def to_markdown(report: Report) -> str:
     said = [f"# {_escape(report.title, _MARKDOWN)}", *(f"- {_escape(one, _MARKDOWN)}" for one in report.statements)]
     found = [f"- {_escape(one.text, _MARKDOWN)}" for one in report.findings]
     parts = ["\n".join([said[0], "", *said[1:]]), *(["## Findings\n\n" + "\n".join(found)] if found else [])]
-    return "\n\n".join([*parts, *map(_markdown_table, report.tables)]) + "\n"
+    titled = (f"## {table.title}\n\n{markdown_table(table)}" for table in report.tables)
+    return "\n\n".join([*parts, *titled]) + "\n"
 
 
-def _markdown_table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """A caption and a pipe table."""
     table = compact(table)
     head = "| " + " | ".join(_escape(column.name, _MARKDOWN) for column in table.columns) + " |"
     rule = "|" + "|".join("---:" if column.kind == "number" else "---" for column in table.columns) + "|"
@@ -125,7 +127,7 @@ def _markdown_table(table: Table) -> str:
         "| " + " | ".join(map(_markdown_cell, row, (column.kind for column in table.columns))) + " |"
         for row in table.rows
     ]
-    return "\n".join([f"## {table.title}", "", _escape(table.caption, _MARKDOWN), "", head, rule, *rows])
+    return "\n".join([_escape(table.caption, _MARKDOWN), "", head, rule, *rows])
 
 
 def _markdown_cell(cell: Cell, kind: str) -> str:
