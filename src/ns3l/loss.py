@@ -28,7 +28,8 @@ def negative_sampling_loss(logits: Tensor, negative: Tensor, reduction: Reductio
     # A row that costs 0 has its masses replaced before the logarithm: its gradient is 0, not 0 times infinity.
     log_ratio = mass.where(said, 1).log() - mass_rest.where(said, 1).log()
     gap = log_ratio + (top.to(mass.dtype) - top_rest)
-    each = nn.functional.softplus(gap).to(scores.dtype).where(said, 0)
+    # Past its threshold PyTorch's softplus is the identity: at 20, the default, float64 would lose six digits.
+    each = nn.functional.softplus(gap, threshold=40).to(scores.dtype).where(said, 0)
     if reduction == "none":
         return each
     return each.sum() if reduction == "sum" else each.sum() / max(len(each), 1)
