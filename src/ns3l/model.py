@@ -88,7 +88,10 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", network: nn
         if labels and len(labels) != len(classes):
             raise ValueError(f"{len(labels)} labels for {len(classes)} classes")
     except (KeyError, TypeError, ValueError) as problem:
-        raise RunError(f"{folder / 'model.json'} does not describe a model: {problem}") from problem
+        reason = f"it has no {problem}" if isinstance(problem, KeyError) else problem
+        raise RunError(
+            f"{folder / 'model.json'} does not describe a model: {reason}; name a folder that a run or model.save wrote"
+        ) from problem
     if recipe.network.name == "own" and network is None:
         raise RunError(f"{folder} holds weights of a network of your own class; pass load_model(…, network=…)")
     tensors = read_tensors(folder / "model.safetensors")[0]
