@@ -211,6 +211,15 @@ def test_a_permutation_holds_every_number_once(n, seed):
     assert all(len(set(row)) == n for row in keys.tolist())
 
 
+@pytest.mark.parametrize("word", [0, 5, 2**32 - 1])
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 8, 9, 300])
+def test_equal_words_make_no_equal_keys(monkeypatch, word, n):
+    """Two words of a row are alike one time in 2^32: then their place decides."""
+    monkeypatch.setattr(Draw, "bits", lambda draw, shape: torch.full(shape, word))
+    assert torch.equal(Draw(0).keys(2, n).argsort(1), torch.arange(n).expand(2, n))
+    assert (Draw(0).keys(2, n).diff() > 0).all()
+
+
 @pytest.mark.parametrize("other", [Draw(0, 1), Draw(1, 0), Draw(0).stream("a"), Draw(0, 2**32), Draw(2**32)])
 def test_seeds_streams_and_steps_are_independent(other):
     a, b = Draw(0).uniform(SIZE).double(), other.uniform(SIZE).double()

@@ -6,7 +6,9 @@ import pytest
 import torch
 from tests.training import QUIET, clouds, recipe, same
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from ns3l import engine, loss, optimize, schedule
 from ns3l.distributed import Job
 from ns3l.draw import Draw
 from ns3l.engine import Engine, Fault, Replica, settings
@@ -289,3 +291,26 @@ def test_captured_replicas_are_the_same_alone_and_beside_others():
         beside = [replica(made, seed, how=GPU) for seed in range(5)]
         Engine(beside, made.execution).advance(0, 200)
         assert same(state(alone), state(beside[0]))
+
+
+class WithoutFloat64(TorchDispatchMode):
+    """Like Apple's GPUs: no number is wider than float32."""
+
+    def __torch_dispatch__(self, operation, types, given=(), named=None):
+        made = operation(*given, **(named or {}))
+        tensors = [x for x in (made if isinstance(made, tuple | list) else [made]) if isinstance(x, torch.Tensor)]
+        assert all(x.dtype != torch.float64 for x in tensors), f"{operation} makes float64"
+        return made
+
+
+@pytest.mark.parametrize("method", ["vat+pi+pl+ns3l", "mean-teacher", "mixmatch+ns3l"])
+def test_a_device_without_float64_takes_steps(method, monkeypatch):
+    for module in (engine, loss, optimize, schedule):
+        monkeypatch.setattr(module, "widest", lambda _: torch.float32)
+    made = recipe(method)
+    one = replica(made)
+    one.asks = False  # as on a device: numbers stay there
+    with WithoutFloat64():
+        Engine([one], made.execution).advance(0, 3)
+    assert one.count == 3
+    assert one.losses()["total"] > 0

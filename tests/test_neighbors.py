@@ -90,13 +90,14 @@ def test_bad_arguments():
             class_ranks(labeled_x, labeled_y, pool_x, classes, block=block)
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e200])
 @pytest.mark.parametrize("side", ["labeled", "pool"])
-def test_numbers_that_are_not_finite_are_refused(side, wrong):
-    """Their distances would order the classes at random."""
-    rows = {"labeled": np.zeros((4, 2)), "pool": np.zeros((6, 2))}
+@pytest.mark.parametrize("other", [0.0, 1.0, -1.0])
+def test_numbers_that_are_not_finite_are_refused(side, wrong, other):
+    """Their distances would order the classes at random: not all of them come out as NaN."""
+    rows = {"labeled": np.full((4, 2), other), "pool": np.full((6, 2), other)}
     rows[side][3, 1] = wrong
-    with pytest.raises(ValueError, match="not finite, seen from pool row"):
+    with pytest.raises(ValueError, match=f"{side} row 3 has a number that is not finite, or whose square is not"):
         class_ranks(rows["labeled"], np.arange(4), rows["pool"], 4, block=2)
 
 

@@ -1,5 +1,6 @@
 """Statistics against SciPy and NumPy."""
 
+import itertools
 import math
 
 import numpy as np
@@ -29,6 +30,21 @@ def test_pairs_are_matched_by_split_and_tested_as_scipy_does():
     assert set(made.unpaired) == {(3, "d"), (4, "e")}
     assert made.p_t == pytest.approx(scipy.stats.ttest_rel(ours, base).pvalue)
     assert made.p_wilcoxon == pytest.approx(scipy.stats.wilcoxon(ours, base).pvalue)
+
+
+@pytest.mark.parametrize("steps", [[-3, -3], [0, -4], [1, 1, -1, 2, 0, 2, 5, -5], [-1, -2, -3, 4, 5, -6, -7, -8]])
+def test_the_signed_rank_test_is_exact_where_sizes_are_equal_too(steps):
+    found = paired({seed: step / 8 for seed, step in enumerate(steps)}, dict.fromkeys(range(len(steps)), 0.0))
+    signs = itertools.product((1, -1), repeat=len(steps) - steps.count(0))
+    ranks = scipy.stats.rankdata([abs(step) for step in steps if step])
+    own = sum(rank * np.sign(step) for rank, step in zip(ranks, filter(None, steps), strict=True))
+    assert found.p_wilcoxon == np.mean([abs(np.dot(ranks, sign)) >= abs(own) for sign in signs])
+
+
+def test_two_pairs_are_never_significant_by_ranks():
+    assert paired({0: 1.0, 1: 2.0}, {0: 2.0, 1: 3.0}).p_wilcoxon == 0.5
+    assert paired({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).p_wilcoxon == 1.0
+    assert math.isnan(paired({0: 1.0}, {0: 2.0}).p_wilcoxon)
 
 
 def test_findings_are_plain():

@@ -92,7 +92,10 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", network: nn
         recipe, shape = Recipe.from_dict(told["recipe"]), tuple(int(side) for side in told["shape"])
         classes, labels = _names(told["classes"], told.get("labels", ()))
     except (KeyError, TypeError, ValueError, OverflowError) as problem:
-        raise RunError(f"{folder / 'model.json'} does not describe a model: {problem}") from problem
+        reason = f"it has no {problem}" if isinstance(problem, KeyError) else problem
+        raise RunError(
+            f"{folder / 'model.json'} does not describe a model: {reason}; name a folder that a run or model.save wrote"
+        ) from problem
     if recipe.network.name == "own" and network is None:
         raise RunError(f"{folder} holds weights of a network of your own class; pass load_model(…, network=…)")
     tensors = read_tensors(folder / "model.safetensors")[0]

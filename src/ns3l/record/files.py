@@ -30,6 +30,13 @@ def writing(path: Path) -> Iterator[None]:
         ) from problem
 
 
+def refuse_file(folder: Path) -> None:
+    """Say early that a folder cannot be made where a file lies, or below one."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise RunError(f"{nearest} is a file; a run needs a folder. Give another path.")
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically: a temporary file beside it, fsync, rename, fsync of the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
