@@ -118,6 +118,18 @@ def test_stratified_stays_within_one_row_or_two_of_proportion(sizes, share, nest
         assert (np.abs(counts - quota) < 1).all()
 
 
+def test_nested_seats_go_by_sainte_lague():
+    """One for each class; then each seat to the class with the largest size over 1, 3, 5, ... for each seat it has."""
+    sizes = [50, 24, 11]
+    seats = [1, 1, 1]
+    for _ in range(27):
+        worth = [size / (2 * held + 1) for size, held in zip(sizes, seats, strict=True)]
+        seats[worth.index(max(worth))] += 1
+    data = dataset(sizes)
+    split = make_split(data, SplitRequest(30, balance="stratified", nested=True), seed=1)
+    assert per_class(data, split.labeled) == seats
+
+
 def test_not_nested_counts_are_fresh_draws_with_the_same_validation():
     data = dataset([400] * 4)
     few, many = (make_split(data, SplitRequest(n, 100), seed=2) for n in (100, 400))

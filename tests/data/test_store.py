@@ -73,6 +73,13 @@ def test_a_changed_file_is_decoded_again(tmp_path, sources):
     assert again.decoded == 1 and values(again)[7] == 200
 
 
+def test_a_changed_file_is_decoded_again_where_the_form_comes_from_the_headers(tmp_path, sources):
+    assert values(open_store(tmp_path / "store", sources))[3] == 3
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(sources[3].path)
+    again = [source(given.path) for given in sources]
+    assert values(open_store(tmp_path / "store", again))[3] == 200
+
+
 def test_another_form_is_another_build(tmp_path, sources):
     open_store(tmp_path / "s", sources, FORM)
     again = open_store(tmp_path / "s", sources, Wanted(4, 1))

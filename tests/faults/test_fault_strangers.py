@@ -129,6 +129,12 @@ def test_absurd_numbers_in_run_folders(tmp_path, run):
                         load_model(folder)
                     except UserError:
                         continue
+        for name, held in (("recipe.json", {"method": "ns3l"}), ("recipe.json", {}), ("result.json", {})):
+            folder = tmp_path / str(told.tried)
+            shutil.copytree(run, folder)
+            (folder / name).write_text(json.dumps(held))
+            with told.trying(f"{name} is {held}"), at_once(60):
+                to_html(report(folder))
         for name in ("result.json", "metrics.jsonl", "recipe.json"):
             folder = tmp_path / name
             shutil.copytree(run, folder)

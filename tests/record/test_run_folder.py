@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ns3l.errors import RunError
-from ns3l.record import RunFolder, read_tensors
+from ns3l.record import RunFolder, read_tensors, write_json
 
 RECIPE = {"method": "ns3l", "data": "digits", "steps": 100, "terms": {"ns3l": {"weight": 1.0, "passes": 2}}}
 SPLIT = {"labeled": [1, 5], "seed": 3, "data_hash": "ab"}
@@ -50,6 +50,35 @@ def test_a_run_from_beginning_to_end(tmp_path):
     assert result["test_error"] == {"last": 4.0} and result["nll"] is None and "checkpoint" not in result
     tensors, note = read_tensors(path / "model.safetensors")
     assert torch.equal(tensors["w"], STATE["w"]) and note == {"classes": ["a", "b"]}
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """What is made durable or gets its name, in order: ("fsync" or "replace", file name)."""
+    done = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda n: (done.append(("fsync", name_of(n))), fsync(n))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b: (done.append(("replace", b.name)), replace(a, b))[1])
+    return done
+
+
+def name_of(handle):
+    return os.readlink(f"/proc/self/fd/{handle}").rpartition("/")[2]
+
+
+def test_content_is_durable_before_it_gets_its_name(tmp_path, disk):
+    write_json(tmp_path / "a.json", {})
+    assert disk == [("fsync", f".a.json.{os.getpid()}.tmp"), ("replace", "a.json"), ("fsync", tmp_path.name)]
+
+
+def test_metrics_are_durable_before_the_checkpoint_and_that_before_the_result(tmp_path, disk):
+    with opened(tmp_path / "run") as folder:
+        folder.load_checkpoint()
+        folder.append({"step": 10})
+        disk.clear()
+        folder.save_checkpoint(STATE, {"step": 10})
+    named = [("fsync", "metrics.jsonl"), ("replace", "step-00000010.safetensors"), ("replace", "result.json")]
+    assert [done for done in disk if done in named] == named
 
 
 def test_a_complete_run_is_said_to_be_so_and_not_written_again(tmp_path):
