@@ -4,6 +4,7 @@ import json
 import math
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def disk(monkeypatch):
 
 
 def name_of(handle):
-    return os.readlink(f"/proc/self/fd/{handle}").rpartition("/")[2]
+    return Path(f"/proc/self/fd/{handle}").readlink().name
 
 
 def test_content_is_durable_before_it_gets_its_name(tmp_path, disk):

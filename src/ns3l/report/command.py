@@ -70,8 +70,8 @@ def departures(run: Run) -> tuple[str, ...]:
 
 def _departing(run: Run, default: Mapping[str, Any]) -> list[tuple[str, Any]]:
     own = {name: value for name, value in run.recipe.items() if name not in _BY_OTHER_WORDS}
-    found = _differing({name: default.get(name) for name in own}, own, ())
-    return [(spoken_path(path), value) for path, value in found if path not in ((), ("split", "labels"))]
+    found = (pair for name, value in own.items() for pair in _differing(default.get(name), value, (name,)))
+    return [(spoken_path(path), value) for path, value in found if path != ("split", "labels")]
 
 
 def _default_of(run: Run, protocol: str | None) -> dict[str, Any] | None:
