@@ -234,6 +234,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--sets", help="only these, by name, separated by commas")
     parser.add_argument("--workers", type=int, default=2, help="jobs side by side")
     parser.add_argument("--root", type=Path, help="where Fashion-MNIST lies, for a row of its own")
     parser.add_argument("--out", type=Path, help="a JSON file: every error, and what it was measured with")
@@ -245,6 +246,8 @@ def main() -> None:
     """Measure, print the tables, write them and the numbers."""
     given, begun = _arguments(), time.monotonic()
     offer(given.root)
+    for name in set(SETS) - set(given.sets.split(",") if given.sets else SETS):
+        del SETS[name]
     seeds = range(given.first, given.first + given.seeds)
 
     def keep(found: Found) -> None:

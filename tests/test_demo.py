@@ -38,6 +38,16 @@ def test_the_verdict_is_honest(tmp_path, ns3l, words):
     errors = {"supervised": {0: 20.0, 1: 21.0}, "ns3l": {0: ns3l, 1: ns3l}, "vat+ns3l": {0: 5.0, 1: 25.0}}
     verdict = Demo(errors, tmp_path, tmp_path, tmp_path, 1.0).verdict
     assert verdict.startswith(words) and "vat+ns3l did NOT beat the supervised baseline: lower on 1 of 2" in verdict
+    assert f"{abs(ns3l - 20.5):.1f} points {'lower' if ns3l < 20 else 'higher'} in the mean" in verdict
+
+
+def test_wrong_use_is_told_before_any_process_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_done", None)
+    with pytest.raises(UserError, match="digits and fashion-mnist"):
+        demo(tmp_path, data="cifar10")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UserError, match=r"notes.txt is a file"):
+        demo(tmp_path / "notes.txt" / "demo")
 
 
 def test_wrong_use(tmp_path):

@@ -54,6 +54,9 @@ def test_what_is_no_model_is_refused(model, tmp_path):
         (tmp_path / "model.json").write_text(json.dumps({**told, **change}))
         with pytest.raises(RunError, match=message):
             load_model(tmp_path)
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(RunError, match="does not describe a model: it has no 'recipe'; name a folder that a run"):
+        load_model(tmp_path)
 
 
 def test_a_network_of_ones_own_must_be_given_to_load(tmp_path):

@@ -17,6 +17,7 @@ from ns3l.data import Dataset, load
 from ns3l.errors import UserError
 from ns3l.recipe import EvaluationPlan, Recipe
 from ns3l.recipes import own
+from ns3l.record import refuse_file
 from ns3l.shared import How
 from ns3l.split import Split, SplitRequest
 from ns3l.statistics import paired, summarize
@@ -48,8 +49,10 @@ class Demo:
         for method in ("ns3l", "vat+ns3l"):
             gain = paired(self.errors[method], self.errors["supervised"])
             wins = sum(self.errors[method][seed] < error for seed, error in self.errors["supervised"].items())
-            told = f"lower on {wins} of {gain.difference.n} splits, by {-gain.difference.mean:.1f} points in the mean"
-            if gain.difference.mean < 0 and 2 * wins > gain.difference.n:
+            mean = gain.difference.mean
+            by = f"{abs(mean):.1f} points {'lower' if mean < 0 else 'higher'} in the mean"
+            told = f"lower on {wins} of {gain.difference.n} splits, {by}"
+            if mean < 0 and 2 * wins > gain.difference.n:
                 lines.append(f"{method} beat the supervised baseline: {told}.")
             else:
                 lines.append(f"{method} did NOT beat the supervised baseline: {told}.")
@@ -74,6 +77,8 @@ def demo(
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if len(chosen) < 2 or len(set(chosen)) < len(chosen):
         raise UserError(f"the demo compares methods over 2 or more different seeds, got {chosen}")
+    refuse_file(out)
+    _loaded(data, root)  # once before all processes: wrong names are told at once, what is missing is fetched once
     steps = QUICK_STEPS if quick else STEPS
     _say(f"{data}, {LABELS} labels a class, {len(METHODS)} methods x {len(chosen)} splits, {steps} steps each")
     jobs = [(data, method, seed, steps, str(out / "runs"), root) for seed in chosen for method in METHODS]

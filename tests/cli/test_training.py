@@ -23,6 +23,9 @@ def test_a_folder_of_another_run_is_wrong_use(run):
         ended = ns3l("train", "digits", *SMALL, "--validation", 20, *words, "--out", run)
         assert ended.code == 2
         assert "holds another run" in ended.err
+    below_a_file = ns3l("train", "digits", *SMALL, "--out", run / "recipe.json" / "run")
+    assert below_a_file.code == 2
+    assert "recipe.json is a file; a run needs a folder" in below_a_file.err
     several = ns3l("train", "digits", *SMALL, "--seeds", 2, "--out", run)
     assert several.code == 2
     assert "give another --out" in several.err

@@ -19,7 +19,7 @@ from ns3l.data import Dataset
 from ns3l.errors import UserError
 from ns3l.progress import Mode
 from ns3l.recipe import Recipe
-from ns3l.record import differences, read_json
+from ns3l.record import differences, read_json, refuse_file
 from ns3l.run import Trained
 from ns3l.shared import How, Plan
 from ns3l.split import make_split
@@ -124,16 +124,10 @@ def train(
 
 def device_of(text: str) -> str:
     """A device that is there."""
-    import torch
-
-    if text == "auto":
-        return text
     try:
-        kind = torch.device(text)
-    except RuntimeError:
-        raise UserError(f"--device is auto, cpu, cuda, cuda:1 …, got {text!r}") from None
-    if kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"there is no device {text}: this machine has {torch.cuda.device_count()} CUDA devices")
+        How(text).where()
+    except UserError as problem:
+        raise UserError(f"--device: {problem}") from None
     return text
 
 
@@ -204,8 +198,10 @@ def _trained(plans: Sequence[Plan], data: Dataset, how: How, say_done: bool) -> 
 
 
 def _refuse_other_runs(plans: Sequence[Plan]) -> None:
-    """A folder of another recipe, split or seed is wrong use, seen before anything is trained."""
+    """A file, or a folder of another recipe, split or seed, is wrong use, seen before anything is trained."""
     for plan in plans:
+        if plan.path:
+            refuse_file(plan.path)
         wanted = {"recipe": plan.recipe.to_dict(), "split": plan.split.to_dict()}
         found = []
         for name, value in wanted.items():

@@ -16,6 +16,7 @@ from ns3l.record.files import (
     differences,
     plain,
     read_json,
+    refuse_file,
     remove_temporaries,
     to_json,
     write_json,
@@ -42,8 +43,7 @@ class RunFolder:
         self.result: dict[str, Any] = {}
         self._listener = tell
         self._resumed = False
-        if path.exists() and not path.is_dir():
-            raise RunError(f"{path} is a file; a run needs a folder. Give another path.")
+        refuse_file(path)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(path)
