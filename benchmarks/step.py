@@ -1,7 +1,7 @@
 """Milliseconds of a training step by method, and its ratio to a plain eager PyTorch loop timed in turns with it.
 
     python benchmarks/step.py [--only WORDS …] [--warm 8] [--rounds 9] [--threads 1 2] [--json FILE]
-    python benchmarks/step.py --table results/step-*.json
+    python benchmarks/step.py --table benchmarks/measured/step-*.json
 
 On a CPU: digits with a small convolutional net and features with an MLP, 50 + 50 examples, one replica. On a GPU:
 WRN-28-2 on images of CIFAR size, replicas 1 to 20, other forms of execution, growth of batch, classes and rows;

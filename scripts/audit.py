@@ -31,11 +31,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", default="pip-audit", help="the pip-audit program")
     command = [parser.parse_args().tool, *COMMAND, "--format", "json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         packages = json.loads(done.stdout)["dependencies"]
-    except ValueError:
-        reason = (done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
+    except (OSError, ValueError) as problem:
+        told = [str(problem)] if isinstance(problem, OSError) else done.stderr.strip().splitlines()
+        reason = (told or ["pip-audit said nothing"])[-1]
         print(f"NOT AUDITED: {reason}. Run `make audit` where the list of known vulnerabilities is in reach.")
         return 3
     status, lines = verdict(packages)

@@ -64,6 +64,11 @@ def test_positions_are_those_of_the_draw():
         assert made.batch(draw).x[view][:, 0].tolist() == getattr(split, view)[place].tolist()
 
 
+def test_views_are_drawn_apart():
+    """A labeled and an unlabeled view of as many members and rows do not take the same places."""
+    assert not torch.equal(positions(Draw(0), "labeled", 1000, 50), positions(Draw(0), "unlabeled", 1000, 50))
+
+
 def test_shards_share_one_batch():
     whole = source(BatchSize(6, 12))[0].batch(Draw(0, 2))
     shards = [source(BatchSize(2, 4))[0].batch(Draw(0, 2, shard=(rank, 3))) for rank in range(3)]

@@ -6,7 +6,9 @@ import pytest
 import torch
 from tests.training import QUIET, clouds, recipe, same
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from ns3l import engine, loss, optimize, schedule
 from ns3l.distributed import Job
 from ns3l.draw import Draw
 from ns3l.engine import Engine, Fault, Replica, settings
@@ -147,6 +149,16 @@ def test_a_resting_replica_stays_while_others_go_on():
         assert same(state(one), before) and int(other.count) == 6
 
 
+def test_a_resting_replica_in_a_captured_step_takes_no_step_and_finds_no_fault():
+    one = replica(with_term(recipe("mean-teacher"), "breaks", Breaks(3)))
+    one.asks = False
+    Engine([one], Execution()).advance(0, 3)
+    one.rest()
+    before = state(one)
+    one.step()  # a graph steps every replica
+    assert same(state(one), before) and one.found_fault() is None
+
+
 def test_a_loaded_state_continues_bit_for_bit():
     made = replace(recipe("mean-teacher"), average=Averaging(0.9, "average"))
     one = replica(made)
@@ -205,18 +217,20 @@ def test_images_in_either_memory_format(channels_last):
     torch.testing.assert_close(one["sums"], other["sums"], rtol=1e-3, atol=1e-4)
 
 
-def test_global_settings_come_back():
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_global_settings_come_back(deterministic):
     def found():
         return (
             torch.are_deterministic_algorithms_enabled(),
             torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.deterministic,
             torch.get_float32_matmul_precision(),
             torch.utils.deterministic.fill_uninitialized_memory,
         )
 
     before = found()
-    with pytest.raises(KeyError), settings(Execution(deterministic=True), torch.device("cpu")):
-        assert found() == (True, False, "highest", False)
+    with pytest.raises(KeyError), settings(Execution(deterministic=deterministic), torch.device("cpu")):
+        assert found() == (deterministic, not deterministic, deterministic, "highest", False)
         raise KeyError
     assert found() == before
 
@@ -264,6 +278,15 @@ def test_what_cannot_be_compiled_runs_eagerly_with_a_reason():
     assert same(state(one), after(recipe("ns3l"), 3, network=Stubborn))
 
 
+def test_memory_that_does_not_suffice_is_no_reason_to_run_eagerly(monkeypatch):
+    def fails(*_):
+        raise torch.cuda.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(Engine, "_warm", fails)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        Engine([replica(recipe())], Execution(mode="compiled"))
+
+
 GPU = How(device="cuda", progress="quiet")
 
 
@@ -289,3 +312,26 @@ def test_captured_replicas_are_the_same_alone_and_beside_others():
         beside = [replica(made, seed, how=GPU) for seed in range(5)]
         Engine(beside, made.execution).advance(0, 200)
         assert same(state(alone), state(beside[0]))
+
+
+class WithoutFloat64(TorchDispatchMode):
+    """Like Apple's GPUs: no number is wider than float32."""
+
+    def __torch_dispatch__(self, operation, types, given=(), named=None):
+        made = operation(*given, **(named or {}))
+        tensors = [x for x in (made if isinstance(made, tuple | list) else [made]) if isinstance(x, torch.Tensor)]
+        assert all(x.dtype != torch.float64 for x in tensors), f"{operation} makes float64"
+        return made
+
+
+@pytest.mark.parametrize("method", ["vat+pi+pl+ns3l", "mean-teacher", "mixmatch+ns3l"])
+def test_a_device_without_float64_takes_steps(method, monkeypatch):
+    for module in (engine, loss, optimize, schedule):
+        monkeypatch.setattr(module, "widest", lambda _: torch.float32)
+    made = recipe(method)
+    one = replica(made)
+    one.asks = False  # as on a device: numbers stay there
+    with WithoutFloat64():
+        Engine([one], made.execution).advance(0, 3)
+    assert one.count == 3
+    assert one.losses()["total"] > 0

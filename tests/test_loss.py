@@ -2,6 +2,7 @@
 
 import math
 import re
+from decimal import Decimal, localcontext
 
 import pytest
 import torch
@@ -119,6 +120,18 @@ def test_keeps_its_digits_in_float32(classes):
     assert smallest < 1e-7
 
 
+def test_to_the_last_digits_in_float64():
+    """From a loss of 1e-300 to one of 700, value and gradient: log(1 + e^gap) in 40 decimals, and 1 / (1 + e^-gap)."""
+    gaps = [-690.0, -100.0, -37.0, -1.0, -1e-3, 0.0, 1.0, 19.9, 20.1, 21.0, 25.0, 36.0, 39.9, 40.1, 100.0, 700.0]
+    logits = torch.tensor([[gap, 0.0] for gap in gaps], dtype=torch.float64, requires_grad=True)
+    each = negative_sampling_loss(logits, torch.tensor([[True, False]] * len(gaps)), reduction="none")
+    with localcontext(prec=350):
+        exact = [float((1 + Decimal(gap).exp()).ln()) for gap in gaps]
+    assert each.tolist() == pytest.approx(exact, rel=1e-15, abs=0)
+    each.sum().backward()
+    assert logits.grad[:, 0].tolist() == pytest.approx([1 / (1 + math.exp(-gap)) for gap in gaps], rel=1e-15, abs=0)
+
+
 def test_many_classes_without_a_quadratic_buffer():
     logits, negative = example(2, 100_000, dtype=torch.float32)
     assert negative_sampling_loss(logits.requires_grad_(), negative).item() == pytest.approx(
@@ -184,6 +197,15 @@ def test_module_marks_by_the_threshold():
     given_probability = negative_sampling_loss(logits, other.softmax(1) < 0.1, reduction="none")
     assert torch.equal(NegativeSamplingLoss(0.1, "none")(logits, other.softmax(1)), given_probability)
     assert repr(NegativeSamplingLoss(0.1)) == "NegativeSamplingLoss(threshold=0.1, reduction='mean')"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_module_chooses_in_float32(dtype):
+    """A threshold a millionth above three probabilities: to half precision they are alike."""
+    top, other = torch.tensor([1.0, 0.0, 0.0, 0.0]).softmax(0)[:2].tolist()
+    logits = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=dtype)
+    assert NegativeSamplingLoss(other + 1e-6)(logits).item() == pytest.approx(-math.log(top), rel=1e-6)
+    assert NegativeSamplingLoss(other - 1e-6)(logits).item() == 0
 
 
 def test_module_gives_no_gradient_to_the_choice():

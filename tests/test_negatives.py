@@ -180,6 +180,13 @@ def test_bad_devices():
         NearestNeighbor("furthest")(flat(), neighbors=ranks().to("meta"))
 
 
+@pytest.mark.parametrize("selector", [Uniform(2), Oracle(), NearestNeighbor(), NearestNeighbor("furthest")])
+def test_negatives_are_where_the_probabilities_are(selector):
+    """Whatever device a draw names: the same bits come on every one."""
+    known = {"truth": torch.zeros(ROWS, dtype=torch.int64).to("meta"), "neighbors": ranks().to("meta")}
+    assert selector(flat().to("meta"), draw=Draw(0), **known).device.type == "meta"
+
+
 def test_selectors_under_vmap():
     """Replicas side by side draw what each would draw alone."""
     seeds = torch.arange(3)

@@ -155,3 +155,14 @@ def test_bad_input():
         GcnZca().fit(images(1))
     with pytest.raises(DataError, match=r"got a row of shape \(2, 2\)"):
         Identity().empty((2, 2))
+
+
+@pytest.mark.parametrize("largest, together", [(19.0, True), (21.0, False)])
+def test_features_in_one_unit_keep_their_proportions(largest, together):
+    """Of deviations 1, 1 and 19 all are divided by one number; of 1, 1 and 21 each by its own."""
+    x = np.array([[1, 1, largest], [-1, -1, -largest]], np.float32)
+    scale = Standardize(by="auto").fit(x).scale.numpy()
+    alone = np.array([1, 1, largest])
+    np.testing.assert_allclose(scale, np.sqrt(np.square(alone).mean()) if together else alone, rtol=1e-6)
+    np.testing.assert_allclose(Standardize(by="feature").fit(x).scale, alone, rtol=1e-6)
+    np.testing.assert_allclose(Standardize(by="all").fit(x).scale, np.sqrt(np.square(alone).mean()), rtol=1e-6)

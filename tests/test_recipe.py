@@ -82,10 +82,11 @@ def test_a_threshold_that_would_mark_everything_warns():
 def test_scaling_concerns_every_schedule_and_the_length_of_the_run():
     long = made(steps=1000, evaluation=EvaluationPlan(every=300))
     short = long.scaled(0.1)
-    assert (short.steps, short.evaluation.every, short.schedule) == (100, 100, 0.1)
+    assert (short.steps, short.evaluation.every, short.schedule) == (100, 33, 0.1)
     assert (short.terms["ns3l"].weight, short.optimizer.lr) == (Ramp(1.0, 10), StepDecay(3e-3, 60, 0.2))
     assert short.terms["supervised"] == long.terms["supervised"]
-    assert long.scaled(0.5).evaluation.every == 300
+    assert long.scaled(0.99).evaluation.every == 300
+    assert made(steps=200, evaluation=EvaluationPlan(every=300)).scaled(0.5).evaluation.every == 100
     assert long.scaled(0.5).scaled(0.5).schedule == 0.25
     assert long.scaled(1) == long
     plain = made(optimizer=SGD(Cosine(0.1, 50)))

@@ -188,6 +188,13 @@ def test_manifest_round_trip(request_):
     back.check(data)
 
 
+def test_a_row_that_changes_its_set_changes_the_hash():
+    """Also where all rows written one after the other are the same numbers."""
+    none = np.empty(0, np.int64)
+    splits = [Split(np.arange(cut), np.arange(cut, 4), none, 0, "data") for cut in range(5)]
+    assert len({split.hash for split in splits}) == 5
+
+
 def test_pool_is_written_in_few_ranges():
     split = make_split(dataset([500, 500], extra=100_000), SplitRequest(4, 3), seed=0)
     assert len(split.to_dict()["unlabeled_ranges"]) <= 4

@@ -121,3 +121,10 @@ def test_reversed_rows(tmp_path):
     x = data(tmp_path, "plain").x[::-1]
     store = Resident(Dataset("d", x, np.arange(50) % 2, ("a", "b")), CPU)
     assert np.array_equal(store.rows.numpy(), x)
+
+
+def test_steps_that_were_passed_over_are_let_go(tmp_path):
+    *_, staged = both(tmp_path, "plain")
+    for step in (0, 50, 10):
+        staged.stage(step)
+    assert all(step > 10 for step in staged._coming)

@@ -71,6 +71,20 @@ def test_a_grid_varies_the_rows_that_it_concerns(tmp_path):
     assert one.cells()[2].name == "ns3l (ns3l.negatives.threshold=0.04, optimizer.lr=0.001) seed 3"
 
 
+def test_a_setting_of_some_selectors_alone_changes_the_rows_that_have_it(tmp_path):
+    methods = ("ns3l-uniform-1", "ns3l", "vat+ns3l")
+    one = small(tmp_path, methods, grid={"ns3l.negatives.threshold": [0.02, 0.04]}, seeds=1)
+    assert [str(cell.run.path.relative_to(tmp_path)).split("/")[0] for cell in one.cells()] == [
+        "supervised",
+        "ns3l-uniform-1",
+        *("ns3l", "ns3l", "vat+ns3l", "vat+ns3l"),
+    ]
+    one = small(tmp_path, methods, settings={"ns3l.negatives.threshold": 0.07})
+    assert [row.terms["ns3l"].term.negatives.threshold for row in list(one.rows.values())[2:]] == [0.07, 0.07]
+    with pytest.raises(RecipeError, match=r"no setting 'ns3l\.negatives\.treshold'; did you mean '.*\.threshold'"):
+        small(tmp_path, methods, settings={"ns3l.negatives.treshold": 0.07})
+
+
 def test_names_are_safe_for_file_systems():
     assert point_name({}) == "default"
     assert point_name({"a.b": 0.1, "c": "x/y"}) == "a.b=0.1,c=x%2Fy"

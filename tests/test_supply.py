@@ -79,6 +79,12 @@ def test_an_audit_that_looked_nothing_up_is_no_audit():
     assert "NOT AUDITED" in verdict([skipped])[1][-1]
 
 
+def test_an_audit_without_its_program_did_not_happen(tmp_path):
+    command = [sys.executable, str(ROOT / "scripts" / "audit.py"), "--tool", str(tmp_path / "pip-audit")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3 and done.stdout.startswith("NOT AUDITED") and "No such file" in done.stdout
+
+
 def test_import_opens_no_connection():
     code = (
         "import sys\n"

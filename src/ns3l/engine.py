@@ -18,7 +18,7 @@ from ns3l.draw import Draw
 from ns3l.networks import Average
 from ns3l.optimize import Flat
 from ns3l.passes import Compile, as_written
-from ns3l.precision import rounding
+from ns3l.precision import rounding, widest
 from ns3l.recipe import Execution, Recipe
 
 
@@ -71,8 +71,9 @@ class Replica:
         self.seed = torch.tensor(seed, device=device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.fault = torch.full((2,), -1, dtype=torch.int64, device=device)
-        self.sums = torch.zeros(len(self.objective.terms) + 2, dtype=torch.float64, device=device)  # the last: steps
-        self.ones = torch.ones(1, dtype=torch.float64, device=device)
+        self.wide = widest(device)
+        self.sums = torch.zeros(len(self.objective.terms) + 2, dtype=self.wide, device=device)  # the last: steps
+        self.ones = torch.ones(1, dtype=self.wide, device=device)
         self.rests = torch.zeros((), dtype=torch.bool, device=device)
         self.resting = False
         self.asks = device.type == "cpu"
@@ -118,7 +119,7 @@ class Replica:
             losses = self.losses_of(fwd)
             gradient = self.job.mean(self.flat.gradient(losses.total))
             with torch.no_grad():
-                numbers = torch.stack([part.double() for part in (losses.total, *losses.parts.values())])
+                numbers = torch.stack([part.to(self.wide) for part in (losses.total, *losses.parts.values())])
                 self._follow(self.take(gradient, self.job.mean(numbers), draw.step), before)
         except BaseException:  # a lost process, say: leave the state as before this step
             self.held.put(before)
@@ -139,7 +140,7 @@ class Replica:
     def _take(self, gradient: Tensor, numbers: Tensor, step: int | Tensor) -> bool | Tensor:
         """Take the step, unless some number is not finite: then stay for good as before it. Whether it was taken."""
         weights, moments = self.optimizer.update(self.flat.vector, gradient, self.moments, step, self.decayed)
-        ends = torch.stack([gradient.sum(), weights.sum()]).double()
+        ends = torch.stack([gradient.sum(), weights.sum()]).to(self.wide)
         faults = ~torch.cat([numbers[1:], ends]).isfinite()
         sums = self.sums + torch.cat([numbers, self.ones])
         if self.asks and not (faults.any() or self.resting or self.fault[0] >= 0):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ns3l.negatives import Threshold
+from ns3l.precision import widest
 
 Reduction = Literal["none", "sum", "mean"]
 
@@ -16,7 +17,8 @@ def negative_sampling_loss(logits: Tensor, negative: Tensor, reduction: Reductio
     `negative` [N, K] is True at the classes that a row is not. With A the sum of exp(logit) over the negatives and B
     that over the others, the loss is log(1 + A / B), computed as softplus(log A - log B): never as a difference of two
     nearly equal numbers. What is of size [N, K] and the result are float32 (for float64 logits: float64); only the N
-    sums and the differences of their logarithms are kept in float64.
+    sums and the differences of their logarithms are kept in float64, where the device has it: at a loss of 1e-7 the gap
+    is 16, and 16 rounds to 1e-6 in float32.
 
     A row without negatives costs 0, and so does a row where every class is negative. The mean of no rows is 0.
     """
@@ -28,7 +30,8 @@ def negative_sampling_loss(logits: Tensor, negative: Tensor, reduction: Reductio
     # A row that costs 0 has its masses replaced before the logarithm: its gradient is 0, not 0 times infinity.
     log_ratio = mass.where(said, 1).log() - mass_rest.where(said, 1).log()
     gap = log_ratio + (top.to(mass.dtype) - top_rest)
-    each = nn.functional.softplus(gap).to(scores.dtype).where(said, 0)
+    # Past its threshold PyTorch's softplus is the identity: at 20, the default, float64 would lose six digits.
+    each = nn.functional.softplus(gap, threshold=40).to(scores.dtype).where(said, 0)
     if reduction == "none":
         return each
     return each.sum() if reduction == "sum" else each.sum() / max(len(each), 1)
@@ -66,12 +69,7 @@ def _mass(scores: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """(m, s) with s exp(m) the sum of exp(score) over a row's chosen classes; s is 0 where there are none."""
     kept = scores.masked_fill(~chosen, -torch.inf)
     top = kept.detach().amax(1).clamp(min=torch.finfo(scores.dtype).min)
-    return top, (kept - top[:, None]).exp().sum(1, dtype=_wide(scores))
-
-
-def _wide(scores: Tensor) -> torch.dtype:
-    """Float64, where the device has it: at a loss of 1e-7 the gap is 16, and 16 rounds to 1e-6 in float32."""
-    return torch.float32 if scores.device.type == "mps" else torch.float64
+    return top, (kept - top[:, None]).exp().sum(1, dtype=widest(scores.device))
 
 
 def _check_tensor(name: str, given: object) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ns3l.errors import RunError
+from ns3l.errors import DataError, RunError
 from ns3l.evaluate import logits_of
 from ns3l.recipe import Recipe
 from ns3l.record import read_json, read_tensors, write_json, write_tensors
@@ -31,7 +31,13 @@ class Model:
         """Logits of stored rows, on the CPU, a batch at a time."""
         if tuple(x.shape[1:]) != self.shape:
             raise ValueError(f"the model takes rows of shape {self.shape}, got {tuple(x.shape[1:])}")
-        return logits_of(self.network, self.preprocess, x, batch)
+        found = logits_of(self.network, self.preprocess, x, batch)
+        if bad := int((~found.isfinite()).any(1).sum()):
+            raise DataError(
+                f"for {bad} of {len(found)} rows the model puts out NaN or infinity: its weights are damaged, "
+                "or the rows hold far larger numbers than those that it was trained on"
+            )
+        return found
 
     def probabilities(self, x: np.ndarray | Tensor, batch: int = 500) -> np.ndarray:
         """Class probabilities of stored rows."""
@@ -84,10 +90,8 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", network: nn
     told = read_json(folder / "model.json")
     try:
         recipe, shape = Recipe.from_dict(told["recipe"]), tuple(int(side) for side in told["shape"])
-        classes, labels = tuple(str(name) for name in told["classes"]), tuple(told.get("labels", ()))
-        if labels and len(labels) != len(classes):
-            raise ValueError(f"{len(labels)} labels for {len(classes)} classes")
-    except (KeyError, TypeError, ValueError) as problem:
+        classes, labels = _names(told["classes"], told.get("labels", ()))
+    except (KeyError, TypeError, ValueError, OverflowError) as problem:
         reason = f"it has no {problem}" if isinstance(problem, KeyError) else problem
         raise RunError(
             f"{folder / 'model.json'} does not describe a model: {reason}; name a folder that a run or model.save wrote"
@@ -105,6 +109,17 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", network: nn
     for part in (model.network, model.preprocess):
         part.to(device).eval()
     return model
+
+
+def _names(classes: Any, labels: Any) -> tuple[tuple[str, ...], tuple[int | float | str | bool, ...]]:
+    """Class names and labels of a description, which may be anybody's."""
+    if not all(isinstance(name, str) for name in classes) or len(set(classes)) != len(classes):
+        raise ValueError("classes must be names that differ")
+    if not all(isinstance(label, (int, float, str)) for label in labels):
+        raise ValueError("labels must be numbers or text")
+    if labels and len(labels) != len(classes):
+        raise ValueError(f"{len(labels)} labels for {len(classes)} classes")
+    return tuple(classes), tuple(labels)
 
 
 def _fits(
@@ -134,5 +149,5 @@ def _fill(model: Model, tensors: dict[str, Tensor], folder: Path) -> None:
         try:
             part.load_state_dict(state)
         except RuntimeError as problem:
-            first = str(problem).splitlines()[-1].strip()
+            first = str(problem).splitlines()[-1].strip()[:300]
             raise RunError(f"the weights in {folder} do not fit the network that it describes: {first}") from problem

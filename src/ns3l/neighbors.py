@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from ns3l.errors import is_whole
+from ns3l.precision import widest
 
 _BUDGET = 2**27
-"""Bytes that the float64 copies of one block of either side, and the distances between them, may take together."""
+"""Bytes that the float64 copies of one block of either side, their squares and the distances between them may take."""
 
 
 def class_ranks(
@@ -22,35 +23,39 @@ def class_ranks(
 
     Classes are ordered by the Euclidean distance to their nearest labeled example; ties go to the lower class, classes
     without labeled examples come last. `block` is the number of rows handled at once (by default what fits in 128 MB);
-    neither side is ever converted whole. Distances are taken in float64, so for uint8 rows they are exact and the ranks
-    alike on every device.
+    neither side is ever converted whole. Distances are taken in float64 where the device has it: for uint8 rows they
+    are exact then, and the ranks alike on every such device.
     """
     device = device or (pool_x.device if isinstance(pool_x, Tensor) else "cpu")
     labels = torch.as_tensor(labeled_y, device=device)
     _check(labeled_x, labels, pool_x, classes)
     labels = labels.long()
     features = int(np.prod(pool_x.shape[1:]))
-    block = max(1, min(2048, _BUDGET // (8 * (2 * features + 2048)))) if block is None else block
+    block = max(1, min(2048, _BUDGET // (8 * (3 * features + 2048)))) if block is None else block
     if not is_whole(block) or block < 1:
         raise ValueError(f"block is a number of rows, at least 1, or None, but got {block!r}")
     ranks = torch.empty(len(pool_x), classes, dtype=torch.int16)
     for start in range(0, len(pool_x), block):
-        rows = _rows(pool_x, start, block, device)
-        nearest = torch.full((len(rows), classes), torch.inf, dtype=torch.float64, device=device)
+        rows = _rows("pool", pool_x, start, block, device)
+        nearest = torch.full((len(rows), classes), torch.inf, dtype=rows.dtype, device=device)
         for begin in range(0, len(labeled_x), block):
-            distance = _distance(rows, _rows(labeled_x, begin, block, device))
+            distance = _distance(rows, _rows("labeled", labeled_x, begin, block, device))
             nearest.scatter_reduce_(1, labels[begin : begin + block].expand(len(rows), -1), distance, "amin")
-        if nearest.isnan().any():
-            raise ValueError(f"rows hold numbers that are not finite, seen from pool row {start} on; clean them first")
         order = nearest.argsort(dim=1, stable=True)
         ranks[start : start + block] = order.argsort(1).to(torch.int16)
     return ranks.to(device)
 
 
-def _rows(x: np.ndarray | Tensor, start: int, count: int, device: torch.device | str) -> Tensor:
+def _rows(side: str, x: np.ndarray | Tensor, start: int, count: int, device: torch.device | str) -> Tensor:
     part = x[start : start + count]
     rows = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-    return rows.to(device).flatten(1).double()
+    rows = rows.to(device).flatten(1)
+    rows = rows.to(widest(rows.device))
+    sound = rows.square().sum(1).isfinite()
+    if not sound.all():
+        place = start + int(sound.int().argmin())
+        raise ValueError(f"{side} row {place} has a number that is not finite, or whose square is not; clean it first")
+    return rows
 
 
 def _distance(rows: Tensor, others: Tensor) -> Tensor:

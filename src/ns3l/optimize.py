@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ns3l.precision import widest
 from ns3l.schedule import Schedule, at
 
 Moments = dict[str, Tensor]
@@ -86,7 +87,7 @@ class Adam(Optimizer):
         gradient, lr = clipped(gradient, self.clip), at(self.lr, step)
         first = torch.lerp(gradient, moments["first"], self.betas[0])
         second = (moments["second"] * self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
-        count = (step + 1).double() if isinstance(step, Tensor) else step + 1
+        count = (step + 1).to(widest(step.device)) if isinstance(step, Tensor) else step + 1
         scale = [1 - beta**count for beta in self.betas]
         if self.weight_decay:
             weights = weights - lr * self.weight_decay * decayed * weights

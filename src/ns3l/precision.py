@@ -1,4 +1,4 @@
-"""How float32 is rounded on a GPU, whole or to TF32's 11 bits, by either of PyTorch's interfaces"""
+"""How precise a device is: its widest numbers, and how float32 is rounded on a GPU, by either interface of PyTorch"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,11 @@ from typing import Literal
 import torch
 
 Rounding = Literal["ieee", "tf32"]
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """Float64, where the device has it: Apple's MPS does not."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 @contextmanager

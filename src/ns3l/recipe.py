@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 Rule = Literal["last", "best_validation", "median_20"]
+_FEWEST = 10
+"""Evaluations that a run of a scaled schedule has, unless the unscaled one has fewer."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Recipe:
     def scaled(self, factor: float) -> "Recipe":
         """All step counts times a factor: of the run, of every weight's and the learning rate's schedule.
 
-        The interval of evaluation stays, or shrinks to the run's length.
+        The interval of evaluation stays, or shrinks so that the run is evaluated ten times, or as often as unscaled.
         """
         if not 0 < factor < math.inf:
             raise RecipeError(f"a schedule is scaled by a finite factor above 0, 0.25 is a quarter; got {factor!r}")
@@ -154,7 +156,8 @@ class Recipe:
         terms = {n: replace(e, weight=_scaled(e.weight, factor)) for n, e in self.terms.items()}
         optimizer = replace(self.optimizer, lr=_scaled(self.optimizer.lr, factor))  # type: ignore[type-var]
         steps = max(1, round(self.steps * factor))
-        every = min(self.evaluation.every, steps)
+        evaluations = min(_FEWEST, max(1, self.steps // self.evaluation.every))
+        every = min(self.evaluation.every, max(1, steps // evaluations))
         return replace(
             self,
             terms=terms,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ns3l.errors import is_number, is_whole
+from ns3l.precision import widest
 
 Number = TypeVar("Number", float, Tensor)
 
@@ -25,7 +26,9 @@ class Schedule(ABC):
     def __call__(self, step: Tensor) -> Tensor: ...
     def __call__(self, step: int | Tensor) -> float | Tensor:
         """The number at `step`: a float for an int, a 0-d float32 tensor for a tensor."""
-        return self.curve(step.double()).float() if isinstance(step, Tensor) else self.curve(float(step))
+        if isinstance(step, Tensor):
+            return self.curve(step.to(widest(step.device))).float()
+        return self.curve(float(step))
 
     @abstractmethod
     def curve(self, step: Number) -> Number:

@@ -1,6 +1,7 @@
 """Means, spreads, selection rules and paired comparisons: how a number in a report was made."""
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -25,7 +26,7 @@ __all__ = [
 RULES: dict[str, str] = {
     "last": "the last evaluation",
     "best_validation": "the evaluation with the lowest validation error",
-    "median_20": "the median of the last 20 evaluations",
+    "median_20": "the median of the last 20 evaluations, or of all where there are fewer",
 }
 """The selection rules, by name. None of them looks at the test error to choose."""
 
@@ -133,15 +134,20 @@ def _t_test(differences: Sequence[float]) -> float:
 
 
 def _wilcoxon(differences: Sequence[float]) -> float:
-    """The two-sided signed-rank test; NaN under two pairs, 1 where nothing differs."""
+    """The two-sided signed-rank test, exact with equal sizes too; zeros are left out. NaN under two pairs."""
     if len(differences) < 2:
         return math.nan
-    if not any(differences):
-        return 1.0
-    from scipy.stats import wilcoxon
+    from scipy.stats import rankdata
 
-    exact = 0 not in differences and len({abs(value) for value in differences}) == len(differences)
-    return float(wilcoxon(differences, method="exact" if exact and len(differences) <= 50 else "approx").pvalue)
+    changed = [value for value in differences if value]
+    ranks = [round(2 * rank) for rank in rankdata([abs(value) for value in changed])]  # whole, as equal ones share one
+    found = abs(sum(int(math.copysign(rank, value)) for rank, value in zip(ranks, changed, strict=True)))
+    ways = Counter({0: 1})
+    for rank in ranks:
+        ways = Counter({total + rank: count for total, count in ways.items()}) + Counter(
+            {total - rank: count for total, count in ways.items()}
+        )
+    return sum(count for total, count in ways.items() if abs(total) >= found) / 2 ** len(ranks)
 
 
 def missing_seeds(seeds: Sequence[int], expected: Sequence[int]) -> tuple[int, ...]:

@@ -186,4 +186,5 @@ def test_overridden_and_scaled_recipes_survive_json(changes, factor):
     scaled = made.scaled(factor)
     assert Recipe.from_dict(json.loads(json.dumps(scaled.to_dict()))) == scaled
     assert scaled.steps == max(1, round(made.steps * factor))
-    assert scaled.evaluation.every == (min(1000, scaled.steps) if factor != 1 else 1000)
+    evaluations = min(10, max(1, made.steps // 1000))
+    assert scaled.evaluation.every == (min(1000, max(1, scaled.steps // evaluations)) if factor != 1 else 1000)

@@ -1,5 +1,6 @@
 """The HTML report in a real browser: no console error, no horizontal scroll, tables sorted by the keyboard."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,14 @@ FLAGS = (
 def page(tmp_path_factory):
     """A browser that shows the report of the stored runs."""
     webdriver = pytest.importorskip("selenium.webdriver")
+    service = webdriver.ChromeService(shutil.which("chromedriver"))  # else Selenium asks the network for one
     folder = tmp_path_factory.mktemp("browser")
     path = write_html(report(STORED), folder / "report.html")
     options = webdriver.ChromeOptions()
     for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options)
+    driver = webdriver.Chrome(options=options, service=service)
     try:
         driver.get(path.as_uri())
         yield driver
@@ -38,11 +40,11 @@ def page(tmp_path_factory):
         driver.quit()
 
 
-def sized(page, width: int, scheme: str = "light") -> None:
+def sized(page, width: int, scheme: str = "light", media: str = "") -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     feature = {"name": "prefers-color-scheme", "value": scheme}
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [feature]})
 
 
 @pytest.mark.parametrize("width", [375, 1440])
@@ -50,6 +52,66 @@ def test_nothing_scrolls_sideways(page, width):
     sized(page, width)
     assert page.execute_script("return window.innerWidth") == width
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+_PAPER = 718
+"""Pixels of an A4 page between the margins of a print."""
+
+_BROKEN = """
+const broken = [], range = document.createRange(), words = /[\\p{L}\\p{N}.±]+|(?<!\\S)--[a-z]+/gu;
+const walker = document.createTreeWalker(document.querySelector("body"), NodeFilter.SHOW_TEXT);
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  if (node.parentElement.closest("script, style, svg, .quiet, .skip, pre")) continue;
+  for (const found of node.data.matchAll(words)) {
+    range.setStart(node, found.index);
+    range.setEnd(node, found.index + found[0].length);
+    if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) broken.push(found[0]);
+  }
+}
+return broken;
+"""
+
+
+@pytest.mark.parametrize(("width", "media"), [(375, "screen"), (1440, "screen"), (_PAPER, "print")])
+def test_no_word_is_broken(page, width, media):
+    sized(page, width, media=media)
+    assert page.execute_script(_BROKEN) == []
+
+
+def test_nothing_is_cut_on_paper(page):
+    sized(page, _PAPER, media="print")
+    assert page.execute_script("return document.documentElement.scrollWidth") <= _PAPER
+    hidden = (
+        "return [...document.querySelectorAll('.scroll')].filter((box) => box.clientHeight < box.scrollHeight).length"
+    )
+    assert page.execute_script(hidden) == 0
+
+
+_LOOK = """
+const box = document.querySelector(`table.${arguments[0]}`).closest(".scroll");
+box.scrollIntoView({block: "center", behavior: "instant"});
+box.scrollTo(arguments[1], arguments[2]);
+const within = box.getBoundingClientRect(), cell = box.querySelector(arguments[3]), at = cell.getBoundingClientRect();
+const there = document.elementFromPoint(at.left + 8, at.top + at.height / 2);
+return [box.scrollLeft, box.scrollTop, at.left - within.left, at.top - within.top, cell.contains(there)];
+"""
+
+
+@pytest.mark.parametrize("width", [375, 1440])
+def test_header_rows_stay_in_sight(page, width):
+    sized(page, width)
+    _, moved, _, top, seen = page.execute_script(_LOOK, "commands", 0, 10_000, "thead th.head")
+    assert moved > 100
+    assert abs(top) <= 1
+    assert seen
+
+
+def test_the_method_stays_in_sight_beside_numbers_far_right(page):
+    sized(page, 375)
+    moved, _, left, _, seen = page.execute_script(_LOOK, "differences", 10_000, 0, "tbody tr:nth-child(2) th")
+    assert moved > 100
+    assert abs(left) <= 1
+    assert seen
 
 
 def test_the_console_is_silent(page):

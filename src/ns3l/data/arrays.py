@@ -75,9 +75,10 @@ def load_arrays(
 
 
 def _members(path: Path) -> dict[str, np.ndarray]:
+    _refuse_special(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            _refuse_bomb(path, sum(member.file_size for member in archive.infolist()))
+            refuse_bomb(path, sum(member.file_size for member in archive.infolist()))
             names = [member.removesuffix(".npy") for member in archive.namelist()]
         keys = _keys(path, names)
         with np.load(path, allow_pickle=False) as archive:
@@ -86,6 +87,11 @@ def _members(path: Path) -> dict[str, np.ndarray]:
         raise
     except (Exception, MemoryError) as error:
         raise _unreadable(path, error) from error
+
+
+def _refuse_special(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: not a regular file; copy its content into one")
 
 
 def _keys(path: Path, names: list[str]) -> dict[str, str]:
@@ -108,6 +114,7 @@ def _side_by_side(path: Path, y: str | Path | None) -> dict[str, np.ndarray]:
 
 
 def _mapped(path: Path) -> np.ndarray:
+    _refuse_special(path)
     try:
         with path.open("rb") as start:
             if start.read(6) != b"\x93NUMPY":
@@ -127,12 +134,13 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
     return DataError(f"{path}: damaged, or not an array file: {error or type(error).__name__}")
 
 
-def _refuse_bomb(path: Path, size: int) -> None:
+def refuse_bomb(path: Path, size: int, what: str = "unpacked it takes") -> None:
+    """Refuse a file whose content would take more than half of the memory: a small file can unfold to any size."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 40
-    if size > memory:
+    if size > memory / 2:
         raise DataError(
-            f"{path}: unpacked it takes {size / 1e9:,.0f} GB, more than this machine has ({memory / 1e9:,.0f} GB); "
-            "save X and y as .npy files, which are memory-mapped"
+            f"{path}: {what} about {size / 1e9:,.1f} GB, too much for the {memory / 1e9:,.1f} GB of this machine; "
+            "save the rows as .npy files, which are memory-mapped"
         )
 
 

@@ -1,6 +1,5 @@
 """Tables as data sets: pandas DataFrames, CSV and Parquet files. Rows of numbers, one column of labels."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -8,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ns3l.data.arrays import from_arrays
+from ns3l.data.arrays import from_arrays, refuse_bomb
 from ns3l.data.dataset import Dataset
-from ns3l.data.labels import parse_text
+from ns3l.data.labels import parse_text, short
 from ns3l.errors import DataError
 
 LABEL_NAMES = ("label", "y", "target", "class")
@@ -100,8 +99,8 @@ def _read(path: Path, label: str | None, separator: str) -> Any:
         raise DataError(f"{path}: no such file")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
-            _refuse_bomb(path)
-            return pandas.read_parquet(path)
+            with open_parquet(path) as file:
+                return file.read().to_pandas()
         head = pandas.read_csv(path, sep=separator, nrows=0)
         text = [name for name in head.columns if name == label or (label is None and name.lower() in LABEL_NAMES)]
         missing = {name: MISSING for name in head.columns if name not in text}
@@ -116,18 +115,23 @@ def _read(path: Path, label: str | None, separator: str) -> Any:
         raise DataError(f"{path}: cannot be read as {kind}: {error or type(error).__name__}") from error
 
 
-def _refuse_bomb(path: Path) -> None:
-    """Refuse a Parquet file that would not fit into memory: a few bytes can stand for any number of equal rows."""
-    from pyarrow.parquet import read_metadata
+def open_parquet(path: Path) -> Any:
+    """A Parquet file whose text stays in its dictionary: a few bytes of it can stand for any number of long texts."""
+    from pyarrow.parquet import ParquetFile
 
-    told = read_metadata(path)
-    size = 8 * told.num_rows * told.num_columns
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 40
-    if size > memory / 2:
+    with ParquetFile(path) as file:
+        told, columns = file.metadata, [file.schema.column(k) for k in range(len(file.schema))]
+    nested = [
+        column.path.split(".")[0] for column in columns if column.max_repetition_level or column.path != column.name
+    ]
+    if nested:
         raise DataError(
-            f"{path}: {told.num_rows:,} rows of {told.num_columns:,} columns take about {size / 1e9:,.0f} GB, too much "
-            f"for the {memory / 1e9:,.0f} GB of this machine; save the rows as .npy files, which are memory-mapped"
+            f"{path}: columns of lists or structures are not read: {_some(nested)}; save the table without them"
         )
+    stored = sum(told.row_group(k).total_byte_size for k in range(told.num_row_groups))
+    size = stored + told.num_rows * sum(max(8, column.length) for column in columns)
+    refuse_bomb(path, size, f"{told.num_rows:,} rows of {len(columns):,} columns take")
+    return ParquetFile(path, read_dictionary=[c.path for c in columns if c.physical_type == "BYTE_ARRAY"])
 
 
 def _label_column(frame: Any, label: str | None) -> str:
@@ -163,7 +167,8 @@ def _divide(frame: Any, split: str | None) -> tuple[Any, Any, Any]:
     split = split or SPLIT
     if split not in frame.columns:
         raise DataError(f"no column {split!r} for the split; the columns are {_some(list(frame.columns))}")
-    words = frame[split].astype(str).str.strip().str.lower()
+    told = [short(str(value), split).strip().lower() for value in _plain(frame[split])]
+    words = np.array(told, dtype=object)
     strange = sorted(set(words) - set(PARTS))
     if strange:
         raise DataError(f"column {split!r}: expected the words {', '.join(PARTS)}, found {_some(strange)}")
@@ -213,8 +218,16 @@ def _numbers(frame: Any, features: list[str]) -> np.ndarray:
     return rows
 
 
+def _plain(column: Any) -> list[Any]:
+    """The values of a column, None where one is missing; a category that comes often is held once."""
+    if (categories := getattr(column.dtype, "categories", None)) is not None:
+        held = [*categories.tolist(), None]  # the code of a missing one is -1
+        return [held[code] for code in column.cat.codes.tolist()]
+    return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
+
+
 def _labels(column: Any) -> list[Any]:
-    values = [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
+    values = _plain(column)
     return parse_text(values) if all(value is None or isinstance(value, str) for value in values) else values
 
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from ns3l.data.arrays import to_rows
-from ns3l.data.frames import LABEL_NAMES, MISSING, SPLIT
+from ns3l.data.frames import LABEL_NAMES, MISSING, SPLIT, open_parquet
 from ns3l.errors import DataError
 
 Rows = Iterator[tuple[Sequence[str], np.ndarray]]
@@ -18,12 +18,10 @@ Rows = Iterator[tuple[Sequence[str], np.ndarray]]
 
 def array_rows(path: Path, shape: tuple[int, ...], rows: int) -> Rows:
     """Numbered rows of an .npy file, or of X (or the only array) in an .npz file, as a model stores them."""
-    factor = _factor(path, rows) if len(shape) == 3 else 1.0
+    factor = _factor(path, shape, rows) if len(shape) == 3 else 1.0
     done = 0
-    for block in _array(path, rows):
-        x = block[..., None] if len(shape) == 3 and block.ndim == 3 else block
-        if x.shape[1:] != shape:
-            raise DataError(f"{path}: the model takes rows of shape {shape}, these are {block.shape[1:]}")
+    for block in _array(path, shape, rows):
+        x = block.reshape(len(block), *shape)
         yield _numbers(done, len(x)), _stored(path, x, factor, done)
         done += len(x)
     if not done:
@@ -43,29 +41,27 @@ def _finite(path: Path, convert: Callable[[Any, str], np.ndarray], x: Any, done:
         raise DataError(f"{path}, rows {done} to {done + len(x) - 1}: {problem}") from problem
 
 
-def _factor(path: Path, rows: int) -> float:
+def _factor(path: Path, shape: tuple[int, ...], rows: int) -> float:
     """What makes 0 to 255 of the values of images, as in training: 255 where they are fractions, else 1."""
     low, high, kind = 0.0, 0.0, "u"
-    for block in _array(path, rows):
+    for block in _array(path, shape, rows):
         kind = block.dtype.kind
         if block.dtype == np.uint8:
             return 1.0
-        if kind not in "buif":
-            raise DataError(f"{path}: expected images of numbers, got {block.dtype}")
         low, high = min(low, float(block.min())), max(high, float(block.max()))
         if not (low >= 0 and high <= 255):
             raise DataError(f"{path}: image values must lie in 0..255 or 0..1, got {low:g}..{high:g}")
     return 255.0 if kind in "bf" and high <= 1 else 1.0
 
 
-def _array(path: Path, rows: int) -> Iterator[np.ndarray]:
+def _array(path: Path, shape: tuple[int, ...], rows: int) -> Iterator[np.ndarray]:
     """Consecutive blocks of an array file; nothing is unpickled, nothing is read whole."""
     try:
         with _stream(path) as file:
-            yield from _parts(path, file, rows)
+            yield from _parts(path, file, shape, rows)
     except DataError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError) as problem:
+    except Exception as problem:  # what zip, deflate and array headers of strangers raise
         raise DataError(f"{path}: damaged, or not an array file: {problem or type(problem).__name__}") from problem
 
 
@@ -84,14 +80,18 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _parts(path: Path, file: IO[bytes], rows: int) -> Iterator[np.ndarray]:
+def _parts(path: Path, file: IO[bytes], wanted: tuple[int, ...], rows: int) -> Iterator[np.ndarray]:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_columns, kind = read(file)
     if kind.hasobject:
         raise DataError(f"{path}: holds Python objects, which are not read; save plain arrays of numbers")
+    if kind.kind not in "buif":
+        raise DataError(f"{path}: expected numbers, got {kind}")
     if len(shape) < 2:
         raise DataError(f"{path}: expected rows [N, …], got an array of shape {list(shape)}")
+    if shape[1:] != wanted and (*shape[1:], 1) != wanted:
+        raise DataError(f"{path}: the model takes rows of shape {wanted}, these are {shape[1:]}")
     if by_columns and len(shape) > 1 and min(shape) > 1:
         raise DataError(f"{path}: stored column by column; save it with np.save(path, np.ascontiguousarray(X))")
     size = prod(shape[1:]) * kind.itemsize
@@ -132,9 +132,7 @@ def _frames(path: Path, rows: int) -> Iterator[Any]:
             with pandas.read_csv(path, chunksize=rows, na_values=MISSING, low_memory=False) as chunks:
                 yield from chunks
         else:
-            import pyarrow.parquet
-
-            with pyarrow.parquet.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 for batch in file.iter_batches(rows):
                     yield batch.to_pandas()
     except (DataError, ImportError):

@@ -8,6 +8,7 @@ import numpy as np
 from ns3l.errors import DataError
 
 UNLABELED = -1
+LONGEST = 1000
 
 
 def encode(
@@ -38,12 +39,19 @@ def encode(
 
 def parse_text(values: Iterable[str | None]) -> list[Any]:
     """Labels read from text: whole numbers where all of them are, else text; empty and nan are gaps."""
-    stripped = ((value or "").strip() for value in values)
+    stripped = (short(value or "").strip() for value in values)
     texts = [None if value.lower() in ("", "nan") else value for value in stripped]
     try:
         return [None if text is None else _whole_number(text) for text in texts]
     except ValueError:
         return list(texts)
+
+
+def short(text: str, name: str = "y") -> str:
+    """A label is a name; whole documents in its place are another column, and would be compared row by row."""
+    if len(text) > LONGEST:
+        raise DataError(f"{name}: a label of {len(text):,} characters, at most {LONGEST:,} are taken: {text[:40]!r}…")
+    return text
 
 
 def _whole_number(text: str) -> int:
@@ -72,7 +80,7 @@ def _label(value: Any, name: str) -> str | int | None:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
-        return None if value.strip() in ("", "-1") else value
+        return None if short(value, name).strip() in ("", "-1") else value
     if isinstance(value, bool):
         return str(bool(value))
     if isinstance(value, int | float) and value == value // 1:

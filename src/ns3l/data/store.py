@@ -216,7 +216,7 @@ def _opened(place: Path, manifest: _Manifest, decoded: int) -> Store:
 def _read_manifest(place: Path, files: int) -> _Manifest | None:
     """The manifest, or None where it is missing, damaged, absurd, of another version, or at odds with the pixels."""
     try:
-        if (place / MANIFEST).stat().st_size > 1_000_000 + 8_192 * files:
+        if not (place / MANIFEST).is_file() or (place / MANIFEST).stat().st_size > 1_000_000 + 8_192 * files:
             return None
         text = json.loads((place / MANIFEST).read_text("utf-8"))
         if text["version"] != VERSION or not PIXELS.fullmatch(text["pixels"]):

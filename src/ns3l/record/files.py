@@ -1,8 +1,10 @@
 """Files of a run folder: written whole or not at all, read within limits."""
 
+import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -117,7 +119,7 @@ def write_json(path: Path, value: Any, lossy: bool = False) -> None:
 def parse_json(text: bytes | str) -> Any:
     """Strict JSON; ValueError says what is wrong, also where it nests too deeply."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_int=_whole, parse_float=_finite)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
 
@@ -126,10 +128,30 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+def _whole(text: str) -> int:
+    if len(text) > 20:  # 64 bits with a sign; what computes with more runs into its own limits later
+        raise ValueError(f"a number of {len(text):,} digits, {text[:20]}…, is refused")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text[:20]} is larger than any number")
+    return value
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file; OSError for a pipe or a device, which would hold up or flood whoever reads it."""
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return state.st_size
+
+
 def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
     """Read a JSON object of at most `limit` bytes; RunError says what is wrong with it."""
     try:
-        size = path.stat().st_size
+        size = size_of(path)
         if size > limit:
             raise RunError(f"{path} has {size:,} bytes; a file of this kind has at most {limit:,}. It is not read.")
         with path.open("rb") as file:

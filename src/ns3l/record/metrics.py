@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ns3l.record.files import parse_json, to_json, write_bytes, writing
+from ns3l.record.files import parse_json, size_of, to_json, write_bytes, writing
 
 LARGEST_LINE = 2**20
 LARGEST_FILE = 2**29
@@ -36,6 +36,7 @@ def sync(path: Path) -> None:
 def lines(path: Path, tell: Callable[[str], None]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Each sound line with what it says; damaged ones are told of and left out."""
     try:
+        size_of(path)
         file = path.open("rb")
     except OSError as problem:
         if not isinstance(problem, FileNotFoundError):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ns3l.errors import RunError
-from ns3l.record.files import LARGEST_JSON, parse_json, read_json
+from ns3l.record.files import LARGEST_JSON, parse_json, read_json, size_of
 from ns3l.record.folder import LARGEST_SPLIT
 from ns3l.record.metrics import lines
 
@@ -120,9 +120,11 @@ def _without_evaluation(content: bytes) -> bytes:
 
 
 def _summary(path: Path) -> RunSummary:
-    with suppress(OSError, ValueError), (path / "result.json").open("rb") as file:
-        if isinstance(found := parse_json(_without_evaluation(file.read(LARGEST_JSON))), dict):
-            return RunSummary(path, found)
+    with suppress(OSError, ValueError):
+        size_of(path / "result.json")
+        with (path / "result.json").open("rb") as file:
+            if isinstance(found := parse_json(_without_evaluation(file.read(LARGEST_JSON))), dict):
+                return RunSummary(path, found)
     try:
         return RunSummary(path, read_json(path / "result.json"))
     except RunError as problem:

@@ -1,7 +1,6 @@
 """Named tensors in a safetensors file that carries its own checksum, so that damage is always noticed."""
 
 import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ns3l.errors import RunError
-from ns3l.record.files import parse_json, to_json, write_bytes
+from ns3l.record.files import parse_json, size_of, to_json, write_bytes
 
 KEPT_AS = "ns3l"
 
@@ -59,7 +58,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _load(path: Path) -> tuple[dict[str, Tensor], str]:
-    os.stat(path)  # noqa: PTH116 (a missing file is an OSError with its reason)
+    size_of(path)  # a missing file is an OSError with its reason
     with safe_open(path, framework="pt", device="cpu") as file:
         return {name: file.get_tensor(name) for name in _names(file.keys())}, (file.metadata() or {})[KEPT_AS]
 

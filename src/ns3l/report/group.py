@@ -170,9 +170,9 @@ def chosen(points: Iterable[Group], rule: str | None) -> Group | None:
 
 
 def headline(groups: Sequence[Group], rule: str | None) -> list[Group]:
-    """The groups that stand for their method: those without a grid, and of each grid the chosen point."""
-    best = [chosen(points, rule) for points in grids(groups).values()]
-    return [one for one in groups if not one.grid or any(one is point for point in best)]
+    """The groups that stand for their method: those without a grid, and of each grid the chosen point, else all."""
+    best = {key: chosen(points, rule) for key, points in grids(groups).items()}
+    return [one for one in groups if not one.grid or best[one.bench, one.method] in (one, None)]
 
 
 def baselines(one: Group, groups: Iterable[Group]) -> tuple[Group, ...]:

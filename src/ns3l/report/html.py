@@ -23,6 +23,9 @@ _SECTIONS = (
     ("confusion", "Confusion"),
 )
 
+_WHOLE = 32
+"""Characters of a word that a narrow screen has room for."""
+
 
 def to_html(report: Report, *, poll: str | None = None) -> str:
     """The report as HTML; `poll` is the version that a served page compares with the server's to reload itself."""
@@ -55,7 +58,7 @@ def _template() -> "Template":
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["breakable"] = breakable
+    environment.filters |= {"breakable": breakable, "unbroken": unbroken}
     return environment.from_string(_asset("page.html.j2"))
 
 
@@ -63,7 +66,16 @@ def breakable(text: str) -> str:
     """A name with places where a narrow column may break it."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"([_/+,])", r"\1<wbr>", text)) if escape(text) == text else escape(text)
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/+,])", text))
+
+
+def unbroken(command: str) -> str:
+    """A command or path whose short words stay whole: lines end between them, not at a hyphen."""
+    from markupsafe import Markup
+
+    whole = Markup('<span class="word">{}</span>')
+    words = command.split(" ")
+    return Markup(" ").join(whole.format(word) if len(word) <= _WHOLE else breakable(word) for word in words)
 
 
 @lru_cache(maxsize=8)
