@@ -93,6 +93,13 @@ def test_the_default_probe_follows_the_scale_of_the_data(trained, factor):
     assert cosine(found, direction(scaled.double(), (x * factor).double(), y, exact)).mean() > 0.95
 
 
+@pytest.mark.parametrize(("precision", "share"), [(None, 1 / 1000), (torch.bfloat16, 1 / 100)])
+def test_the_default_probe_is_a_share_of_the_norm_of_the_example(trained, precision, share):
+    """Pinned: stored runs depend on it."""
+    xi = VirtualAdversarial()._xi(ready(*trained, precision)[0])
+    torch.testing.assert_close(xi.flatten(), share * trained[1].flatten(1).norm(dim=1))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
 def test_direction_on_a_gpu(trained, precision):
