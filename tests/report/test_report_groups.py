@@ -7,6 +7,7 @@ from tests.report.stored import evaluation, metrics, recipe, result
 
 from ns3l.report.figures import describe
 from ns3l.report.group import baselines, chosen, group, headline
+from ns3l.report.html import unbroken
 from ns3l.report.run import Run
 from ns3l.report.series import figures
 from ns3l.report.tables import commands, differences, findings, picked, quality, results, runs, throughput
@@ -72,6 +73,14 @@ def test_a_method_is_compared_with_supervised_then_with_itself_without_ns3l():
     assert column(table, "Against") == ["supervised", "supervised", "supervised", "vat", "supervised", "vat"]
     assert column(table, "Finding")[2:4] == ["unlabeled data did not help", "no gain"]
     assert len(findings(groups, None)) == 4
+    assert all("+0.00 points on 1 split)" in told.text for told in findings(groups, None))
+
+
+def test_names_of_methods_end_no_line_at_a_hyphen():
+    assert unbroken("ns3l-nn-exclude-4", 18) == '<span class="word">ns3l-nn-exclude-4</span>'
+    assert unbroken("a <b> " + 40 * "x/") == (
+        '<span class="word">a</span> <span class="word">&lt;b&gt;</span> ' + 40 * "x/<wbr>"
+    )
 
 
 def test_a_baseline_has_the_same_schedule_and_the_same_settings():
