@@ -1,10 +1,14 @@
 """What a report says of groups of runs: what enters a mean, what is compared with what, what is chosen by what."""
 
+import math
 from pathlib import Path
 
 import pytest
-from tests.report.stored import evaluation, metrics, recipe, result
+from tests.report.stored import evaluation, metrics, recipe, result, write
 
+from ns3l.paper import published
+from ns3l.report import report, to_csv
+from ns3l.report.beside import beside_paper
 from ns3l.report.figures import describe
 from ns3l.report.group import baselines, chosen, group, headline
 from ns3l.report.html import unbroken
@@ -148,3 +152,29 @@ def test_the_star_of_a_heat_map_is_the_lowest_validation_error():
     assert drawn["grid"].values == ((5.0, 6.0), (7.0, 8.0))
     assert drawn["grid"].marked == (1, 0)
     assert "with the value 7" in describe(drawn["grid"])
+
+
+def test_a_verdict_pools_by_the_number_of_the_papers_splits_and_says_the_schedule():
+    told = {"data": "cifar10", "labels": 4000, "schedule": 0.5}
+    (one,) = group([made("vat", 0, 10.0, **told), made("vat", 1, 11.0, **told)])
+    cell = published("cifar10", 4000, "vat")
+    (row,) = beside_paper([one], None).rows
+    pooled = math.sqrt((0.5 + (cell.n - 1) * cell.std**2) / cell.n)
+    assert row[-2].value == pytest.approx(pooled)
+    assert row[-1].text == "lower by more than 2 pooled std, at schedule 0.5, under another protocol"
+    (higher,) = group([made("vat", 0, 70.0, **told), made("vat", 1, 71.0, **told)])
+    assert beside_paper([higher], None).rows[0][-1].text.startswith("higher by more than 2 pooled std")
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1+1", "-1+1", "@SUM(1)", " =1"])
+def test_no_cell_of_a_csv_file_is_a_formula(name, tmp_path):
+    shown = to_csv(made_report(name, tmp_path), "runs").splitlines()[1].split(",")
+    assert f"'{name.strip()}" in shown
+    assert {"0", "10.00"} <= set(shown)
+
+
+def made_report(name: str, folder: Path):
+    """A report on one stored run of a method of this name."""
+    told = result("supervised", 10.0, 0) | {"method": name}
+    write(folder / "seed-0", recipe("supervised"), told, metrics("supervised", 10.0, 0), 0)
+    return report(folder)
