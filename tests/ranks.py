@@ -25,7 +25,7 @@ def trained(out: Path, synchronized: bool, steps: int = 8, how: How = QUIET) -> 
 
 
 def together(out: Path) -> None:
-    """Both kinds of batch norm, an uneven batch, shards of positions."""
+    """Both kinds of batch norm, an uneven batch, a signal that only one process has seen."""
     with job("cpu") as place:
         trained(out / "synchronized", True)
         trained(out / "local", False)
@@ -35,6 +35,7 @@ def together(out: Path) -> None:
             fit(uneven, clouds(), out=out / "uneven", how=QUIET)
         except RunError as problem:
             (out / f"refused-{place.rank}").write_text(str(problem))
+        (out / f"agreed-{place.rank}").write_text(str(place.agree(15 * (1 - place.rank))))
 
 
 def lost(out: Path) -> None:

@@ -83,6 +83,10 @@ def test_an_uneven_batch_is_refused_by_every_process(together):
         assert said == "5 labeled examples a step cannot be shared evenly by 2 processes"
 
 
+def test_a_signal_that_one_process_has_seen_stops_all(together):
+    assert [(together / f"agreed-{rank}").read_text() for rank in range(2)] == ["15", "15"]
+
+
 def test_a_lost_process_ends_the_job_with_a_checkpoint_to_continue_from(together, tmp_path):
     began = time.monotonic()
     codes, ends = finished(started("lost", tmp_path / "parts"))

@@ -170,12 +170,12 @@ def test_noise_is_a_normal_of_8192_levels():
 
 
 def test_normal_follows_its_quantile_function_far_out(monkeypatch):
-    tails = torch.tensor([2**12, 2**14, 2**20, 2**23 - 1, 2**23, 2**28, 2**31 - 1])
+    tails = torch.tensor([2**12, 2**14, 2**20, 9 * 2**19, 2**23 - 1, 2**23, 2**28, 2**31 - 1])
     monkeypatch.setattr(Draw, "bits", lambda draw, shape: torch.cat([tails, tails | 2**31]))
-    z = Draw(0).normal(14).double()
+    z = Draw(0).normal(16).double()
     expected = stats.norm.isf(tails.numpy() / 2**32)
-    np.testing.assert_allclose(z[:7], expected, rtol=1e-4, atol=1e-6)
-    assert torch.equal(z[7:], -z[:7])
+    np.testing.assert_allclose(z[:8], expected, rtol=1e-4, atol=1e-6)
+    assert torch.equal(z[8:], -z[:8])
 
 
 @pytest.mark.parametrize("alpha", [0.25, 0.75, 1.0, 2.0, 16.0])
@@ -192,6 +192,12 @@ def test_beta_follows_its_quantile_function(monkeypatch, alpha):
     monkeypatch.setattr(Draw, "bits", lambda draw, shape: words)
     share = Draw(0).beta(alpha, len(words)).double()
     np.testing.assert_allclose(share, stats.beta(alpha, alpha).ppf(words.numpy() / 2**32), atol=6e-3)
+
+
+def test_beta_of_1_is_uniform_between_the_entries_of_its_table_too(monkeypatch):
+    words = torch.arange(0, 2**32, 1_234_567)
+    monkeypatch.setattr(Draw, "bits", lambda draw, shape: words)
+    np.testing.assert_allclose(Draw(0).beta(1.0, len(words)), words.numpy() / 2**32, atol=2**-25)
 
 
 def test_permutations_are_uniform():
@@ -256,6 +262,14 @@ def test_shards_share_further_dimensions():
     whole = Draw(1).normal((6, 2, 3))
     shards = [Draw(1, shard=(rank, 3)).rows(2).normal((2, 2, 3)) for rank in range(3)]
     assert torch.equal(torch.cat(shards), whole)
+
+
+def test_draws_of_one_process_alone_are_its_own():
+    """Every process has partners of its own; where there is one, its stream has no other name."""
+    assert Draw(0).stream("x").alone() == Draw(0).stream("x")
+    first, second = (Draw(0, shard=(rank, 2)).stream("x").alone().permutation(20) for rank in range(2))
+    assert not torch.equal(first, second)
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(20))
 
 
 def test_one_process_needs_no_rows():

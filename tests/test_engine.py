@@ -149,6 +149,16 @@ def test_a_resting_replica_stays_while_others_go_on():
         assert same(state(one), before) and int(other.count) == 6
 
 
+def test_a_resting_replica_in_a_captured_step_takes_no_step_and_finds_no_fault():
+    one = replica(with_term(recipe("mean-teacher"), "breaks", Breaks(3)))
+    one.asks = False
+    Engine([one], Execution()).advance(0, 3)
+    one.rest()
+    before = state(one)
+    one.step()  # a graph steps every replica
+    assert same(state(one), before) and one.found_fault() is None
+
+
 def test_a_loaded_state_continues_bit_for_bit():
     made = replace(recipe("mean-teacher"), average=Averaging(0.9, "average"))
     one = replica(made)
@@ -207,18 +217,20 @@ def test_images_in_either_memory_format(channels_last):
     torch.testing.assert_close(one["sums"], other["sums"], rtol=1e-3, atol=1e-4)
 
 
-def test_global_settings_come_back():
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_global_settings_come_back(deterministic):
     def found():
         return (
             torch.are_deterministic_algorithms_enabled(),
             torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.deterministic,
             torch.get_float32_matmul_precision(),
             torch.utils.deterministic.fill_uninitialized_memory,
         )
 
     before = found()
-    with pytest.raises(KeyError), settings(Execution(deterministic=True), torch.device("cpu")):
-        assert found() == (True, False, "highest", False)
+    with pytest.raises(KeyError), settings(Execution(deterministic=deterministic), torch.device("cpu")):
+        assert found() == (deterministic, not deterministic, deterministic, "highest", False)
         raise KeyError
     assert found() == before
 
@@ -264,6 +276,15 @@ def test_what_cannot_be_compiled_runs_eagerly_with_a_reason():
     assert engine.mode == "eager" and engine.reason.startswith("compiled failed: ") and "\n" not in engine.reason
     engine.advance(0, 3)
     assert same(state(one), after(recipe("ns3l"), 3, network=Stubborn))
+
+
+def test_memory_that_does_not_suffice_is_no_reason_to_run_eagerly(monkeypatch):
+    def fails(*_):
+        raise torch.cuda.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(Engine, "_warm", fails)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        Engine([replica(recipe())], Execution(mode="compiled"))
 
 
 GPU = How(device="cuda", progress="quiet")

@@ -145,6 +145,18 @@ def test_images_in_every_form_give_the_same_model(form):
             model.predict(images)
 
 
+def test_images_and_features_are_not_mixed(blobs):
+    x, _, y = blobs
+    images = np.zeros((5, 4, 4))
+    with pytest.raises(DataError, match=r"fit had features \[N, D\], got rows of shape \[4, 4\]"):
+        small(steps=2).fit(x, y, X_unlabeled=images)
+    model = small(steps=2).fit(np.random.default_rng(0).random((90, 4, 4)), y)
+    with pytest.raises(DataError, match=r"fit had images .* got rows of shape \[4\]"):
+        model.predict(x)
+    with pytest.raises(DataError, match="fit had features"):
+        model.fit(x, y).predict(images)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -179,7 +191,11 @@ def test_sparse_rows_are_refused_with_advice(blobs):
         ({"preprocessing": "whiten"}, "standardize"),
         ({"augmentation": "noise"}, "Augmentation"),
         ({"settings": {"ns3l.negatives.treshold": 0.1}}, "threshold"),
+        ({"settings": ["ns3l.weight"]}, "settings must be a mapping"),
+        ({"method": 3}, r"names joined by \+ or an ns3l.Objective, got 3"),
         ({"device": "gpu"}, 'device must be "auto"'),
+        ({"device": 1.5}, 'device must be "auto"'),
+        ({"device": "cuda:99"}, "there is no device cuda:99"),
         ({"early_stopping": True, "validation_fraction": 2}, "between 0 and 1"),
         ({"network": nn.Linear(4, 3)}, "lambda"),
         ({"network": lambda: nn.Linear(4, 7)}, r"3 classes need logits of shape \(2, 3\)"),

@@ -74,6 +74,11 @@ def test_calibration_equals_a_loop_over_examples():
             assert got.confidence is None and got.accuracy is None
 
 
+def test_a_confidence_between_two_bins_belongs_to_the_lower():
+    found = evaluate(torch.zeros(4, 5), torch.tensor([0, 1, 2, 3]))  # confidence 0.2, the upper end of the third bin
+    assert [place for place, b in enumerate(found.reliability) if b.count] == [2]
+
+
 def test_golden_values():
     logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 3.0], [1.0, 0.0, 0.0]])
     found = evaluate(logits, torch.tensor([0, 1, 1, 2]))

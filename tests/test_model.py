@@ -1,6 +1,7 @@
 """Models: saved and loaded without running code, refused where they do not fit."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,6 +58,34 @@ def test_what_is_no_model_is_refused(model, tmp_path):
     (tmp_path / "model.json").write_text("{}")
     with pytest.raises(RunError, match="does not describe a model: it has no 'recipe'; name a folder that a run"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("labels",), [1, 2], "2 labels for 3 classes"),
+        (("classes",), ["a", "b"], "2 class names, 3 classes"),
+        (("recipe", "network", "options"), {"hidden": [10**12]}, "a larger network than"),
+        (("recipe", "network", "options"), {"hidden": [1] * 1000}, "a larger network than"),
+        (("recipe", "preprocessing"), {"kind": "gcn-zca"}, "whitening of rows of shape"),
+    ],
+)
+def test_a_description_that_asks_for_more_than_there_is_is_refused(model, tmp_path, place, value, message):
+    model.save(tmp_path)
+    told = json.loads((tmp_path / "model.json").read_text())
+    told["shape"] = [40] if "preprocessing" in place else told["shape"]
+    within = told
+    for name in place[:-1]:
+        within = within[name]
+    within[place[-1]] = value
+    (tmp_path / "model.json").write_text(json.dumps(told))
+    with pytest.raises(RunError, match=message):
+        load_model(tmp_path)
+
+
+def test_labels_that_are_numbers_stay_numbers(model, tmp_path):
+    replace(model, labels=(3, 5, 8)).save(tmp_path)
+    assert set(load_model(tmp_path).predict(clouds().x).tolist()) <= {3, 5, 8}
 
 
 def test_a_network_of_ones_own_must_be_given_to_load(tmp_path):

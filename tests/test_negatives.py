@@ -127,15 +127,19 @@ def test_bad_numbers(kind, wrong):
 
 def test_too_many_negatives():
     near, truth, draw = ranks(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64), Draw(0, 0)
-    for selector, most in [
-        (Uniform(4), 3),
-        (Oracle(4), 3),
-        (NearestNeighbor("exclude-nearest", 4), 3),
-        (NearestNeighbor("furthest", 4), 3),
-        (NearestNeighbor("exclude-four", 1), 0),
+    for selector, told in [
+        (Uniform(4), "3; lower n"),
+        (Oracle(4), "3; lower n"),
+        (NearestNeighbor("exclude-nearest", 4), "3; lower n"),
+        (NearestNeighbor("furthest", 4), "3; lower n"),
+        (NearestNeighbor("exclude-four", 1), "0; choose negatives in another way"),
     ]:
-        with pytest.raises(ValueError, match=f"4 classes leave at most {most}"):
+        with pytest.raises(ValueError, match=f"4 classes leave at most {told}"):
             selector(flat(ROWS, 4), draw=draw, neighbors=near, truth=truth)
+        with pytest.raises(ValueError, match=f"4 classes leave at most {told}"):
+            selector.check(4)
+        selector.check(5)
+    Threshold(0.1).check(2)
 
 
 def test_bad_shapes():

@@ -107,6 +107,19 @@ def test_batch_norm_settings_of_the_reference():
     assert {(norm.eps, norm.momentum) for norm in norms} == {(1e-3, 1e-3)}
 
 
+@pytest.mark.parametrize(("name", "momentum"), [("wide-resnet", 1e-3), ("small-conv-net", 0.1), ("mlp", 0.1)])
+def test_running_statistics_move_by_the_momentum(name, momentum):
+    """Towards mean and unbiased variance of the rows that the first batch norm was given."""
+    network, seen = FACTORIES[name](), []
+    norm = next(m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+    norm.register_forward_hook(lambda layer, given, made: seen.append(given[0].detach().transpose(0, 1).flatten(1)))
+    network(inputs(name))
+    torch.testing.assert_close(norm.running_mean, momentum * seen[0].mean(1))
+    torch.testing.assert_close(norm.running_var, 1 - momentum + momentum * seen[0].var(1))
+    network.eval()(inputs(name, 1))
+    torch.testing.assert_close(norm.running_mean, momentum * seen[0].mean(1))
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_build_is_a_function_of_the_draw(name, untouched_random_state):
     first, again, other = (build(FACTORIES[name], Draw(seed)).state_dict() for seed in (1, 1, 2))

@@ -56,6 +56,8 @@ PASSES = {
     "mixmatch": (Objective(build=MixMatch(), **MIXED), 3),
     "mixmatch + ns3l": (Objective(build=MixMatch(), **MIXED, ns3l=(5.0, NegativeSampling(on="mixed"))), 3),
     "mixup": (Objective(build=Mixup(), **MIXED), 2),
+    "mixup + ict": (Objective(build=Mixup(), **MIXED, ict=(8.0, InterpolationConsistency())), 3),
+    "mixup + vat": (Objective(build=Mixup(), **MIXED, vat=(0.3, VirtualAdversarial())), 5),
     "mixmatch, interleaved": (Objective(build=MixMatch(), statistics="first_interleaved", **MIXED), 2 + 3),
     "mixmatch + ns3l, interleaved": (
         Objective(
@@ -105,8 +107,10 @@ def test_the_averaged_network_sees_its_own_augmentation():
 
 
 def test_labeled_policy_moves_statistics_on_labeled_rows_only():
-    net = scene.Counted(scene.network())
+    net, learns = scene.Counted(scene.network()), []
+    net.register_forward_hook(lambda network, given, made: learns.append(made.requires_grad))
     Objective(statistics="labeled", ce=CE, pi=(1.0, Pi()))(net, scene.batch(), Draw(0))
+    assert learns == [False, True, True]
     assert [(len(x), moved) for x, moved in net.seen] == [(scene.LABELED, True), (JOINT, False), (JOINT, False)]
     assert torch.equal(net.seen[0][0], net.seen[1][0][: scene.LABELED])
 
@@ -117,6 +121,12 @@ def test_the_total_is_the_weighted_sum():
     assert losses.weights == {"ce": 1.5, "ns3l": 0.5}
     expected = 1.5 * losses.parts["ce"] + 0.5 * losses.parts["ns3l"]
     assert losses.total.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_a_weight_may_be_0():
+    losses = Objective(ce=CE, ns3l=(0, NegativeSampling(passes=1)))(scene.network(), scene.batch(), Draw(0))
+    assert losses.parts["ns3l"] > 0
+    assert torch.equal(losses.total, losses.parts["ce"])
 
 
 def test_weights_follow_a_step_that_is_a_tensor():

@@ -8,7 +8,7 @@ import torch
 from ns3l.batch import BatchSize
 from ns3l.errors import RecipeError
 from ns3l.mixmatch import MixMatch
-from ns3l.negatives import Threshold
+from ns3l.negatives import NearestNeighbor, Threshold, Uniform
 from ns3l.optimize import SGD, Adam
 from ns3l.recipe import Averaging, EvaluationPlan, Execution, Network, Recipe, Weighted
 from ns3l.schedule import Cosine, LinearRamp, Ramp, StepDecay
@@ -77,6 +77,18 @@ def test_a_threshold_that_would_mark_everything_warns():
     entry = Weighted(1.0, NegativeSampling(Threshold(0.1)))
     with pytest.warns(UserWarning, match=r"ns3l\.negatives\.threshold=0\.1 is at least 1/K = 0\.1.*; 0\.04 is usual"):
         made(terms={"supervised": Weighted(1.0, CrossEntropy()), "ns3l": entry})
+
+
+@pytest.mark.parametrize("selector", [Uniform(10), NearestNeighbor("exclude-four", 7)])
+def test_negatives_that_the_classes_cannot_give_are_refused(selector):
+    """When the recipe is made, not in the first step of a run."""
+    entry = Weighted(1.0, NegativeSampling(selector, passes=1))
+    with pytest.raises(
+        RecipeError, match=r"^ns3l\.negatives: .* negatives, but 10 classes leave at most [96]; lower n"
+    ):
+        made(terms={"supervised": Weighted(1.0, CrossEntropy()), "ns3l": entry})
+    entry = Weighted(1.0, NegativeSampling(replace(selector, n=selector.n - 1), passes=1))
+    made(terms={"supervised": Weighted(1.0, CrossEntropy()), "ns3l": entry})
 
 
 def test_scaling_concerns_every_schedule_and_the_length_of_the_run():

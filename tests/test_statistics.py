@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from ns3l.errors import UserError
-from ns3l.statistics import compare, finding, paired, select, summarize
+from ns3l.statistics import compare, finding, paired, pooled_std, select, summarize
 
 OURS = {(0, "a"): 16.1, (1, "b"): 16.9, (2, "c"): 16.0, (3, "d"): 15.2}
 BASE = {(0, "a"): 17.0, (1, "b"): 17.3, (2, "c"): 17.9, (4, "e"): 12.0}
@@ -58,6 +58,42 @@ def test_rules_never_look_at_the_test_error_to_choose():
     assert [select(test, validation, rule) for rule in ("last", "best_validation", "median_20")] == [7.0, 9.0, 7.0]
     with pytest.raises(UserError, match="best_test"):
         select(test, validation, "best_test")
+
+
+def test_the_last_twenty_evaluations_and_no_others_enter_their_median():
+    test = [50.0] * 15 + [float(place) for place in range(20)]
+    assert select(test, None, "median_20") == 9.5
+    assert select(test[:18], None, "median_20") == 50.0
+
+
+def test_without_validation_nothing_is_best_on_it():
+    assert select([9.0, 5.0], None, "best_validation") is None
+    assert select([9.0, 5.0], [], "best_validation") is None
+    assert select([], [], "last") is None
+    with pytest.raises(ValueError, match="one validation error per test error, got 1 and 2"):
+        select([9.0, 5.0], [1.0], "best_validation")
+
+
+@pytest.mark.parametrize(
+    ("ours", "words"),
+    [
+        ((2.0, 2.0), "unlabeled data did not help"),
+        ((1.9,), "lower error, one split only"),
+        ((1.5, 1.5), "lower error, no spread to judge by"),
+        ((1.5, 1.6, 1.6, 1.98), "no clear gain"),
+        ((1.5, 1.6, 1.6, 1.9), "lower error"),
+        ((), "no common split"),
+    ],
+)
+def test_a_finding_never_claims_more_than_the_interval_does(ours, words):
+    found = paired(dict(enumerate(ours)), dict.fromkeys(range(len(ours)), 2.0))
+    assert finding(found) == words
+    assert finding(found, against_supervised=False) == words.replace("unlabeled data did not help", "no gain")
+
+
+def test_deviations_are_pooled_by_their_degrees_of_freedom():
+    assert pooled_std(1.0, 2, 3.0, 10) == pytest.approx(math.sqrt((1 + 9 * 9) / 10))
+    assert pooled_std(1.0, 2, 3.0, None) == pytest.approx(math.sqrt(5))
 
 
 def test_verdict_is_two_pooled_deviations():

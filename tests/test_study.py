@@ -11,7 +11,7 @@ from tests.executors.small_study import small, tiny_data, weights
 import ns3l
 from ns3l.data.reference import refer
 from ns3l.errors import InUseError, RecipeError, RunError, UserError
-from ns3l.executors import Local
+from ns3l.executors import Local, Processes
 from ns3l.recipes import override
 from ns3l.record import find_runs, read_json
 from ns3l.report import report, to_text
@@ -71,6 +71,20 @@ def test_a_grid_varies_the_rows_that_it_concerns(tmp_path):
     assert one.cells()[2].name == "ns3l (ns3l.negatives.threshold=0.04, optimizer.lr=0.001) seed 3"
 
 
+def test_a_setting_of_some_selectors_alone_changes_the_rows_that_have_it(tmp_path):
+    methods = ("ns3l-uniform-1", "ns3l", "vat+ns3l")
+    one = small(tmp_path, methods, grid={"ns3l.negatives.threshold": [0.02, 0.04]}, seeds=1)
+    assert [str(cell.run.path.relative_to(tmp_path)).split("/")[0] for cell in one.cells()] == [
+        "supervised",
+        "ns3l-uniform-1",
+        *("ns3l", "ns3l", "vat+ns3l", "vat+ns3l"),
+    ]
+    one = small(tmp_path, methods, settings={"ns3l.negatives.threshold": 0.07})
+    assert [row.terms["ns3l"].term.negatives.threshold for row in list(one.rows.values())[2:]] == [0.07, 0.07]
+    with pytest.raises(RecipeError, match=r"no setting 'ns3l\.negatives\.treshold'; did you mean '.*\.threshold'"):
+        small(tmp_path, methods, settings={"ns3l.negatives.treshold": 0.07})
+
+
 def test_names_are_safe_for_file_systems():
     assert point_name({}) == "default"
     assert point_name({"a.b": 0.1, "c": "x/y"}) == "a.b=0.1,c=x%2Fy"
@@ -126,6 +140,9 @@ def test_a_study_is_carried_out_once_and_extended(tmp_path):
     told = read_json(tmp_path / "study.json")
     assert told["seeds"] == [0, 1] and [entry["seeds"] for entry in told["earlier"]] == [[0]]
     assert told["data"]["hash"] == ns3l.load("digits").hash and told["ns3l"]
+    assert carry_out(small(tmp_path, seeds=1)).succeeded
+    told = read_json(tmp_path / "study.json")
+    assert told["seeds"] == [0] and [entry["seeds"] for entry in told["earlier"]] == [[0], [0, 1]]
 
 
 def test_stopped_and_started_again_is_as_never_stopped(tmp_path):
@@ -215,6 +232,21 @@ def test_a_folder_of_another_study_is_refused_untouched(tmp_path):
     assert (tmp_path / "study.json").read_bytes() == before
 
 
+def test_a_run_folder_that_cannot_be_read_is_left_alone(tmp_path):
+    one = small(tmp_path, seeds=1)
+    folder = one.cells()[1].run.path
+    folder.mkdir(parents=True)
+    (folder / "recipe.json").write_text("{")
+    plan = plan_of(one, ALONE)
+    assert [(run.status, run.left) for run in plan.runs] == [("new", 20), ("blocked", 0)]
+    assert [run.path for task in plan.tasks for run in task.runs] == [one.cells()[0].run.path]
+    ((cell, outcome),) = carry_out(one).failed
+    assert (cell.label, outcome.status) == ("ns3l", "failed")
+    assert "recipe.json" in str(outcome.reason)
+    assert [path.name for path in folder.iterdir()] == ["recipe.json"]
+    assert statuses(one) == ["complete", "blocked"]
+
+
 def test_a_study_of_data_in_memory_without_any_evaluation_says_so(tmp_path):
     data, said = tiny_data(), []
     one = study(["ns3l"], data, 6, seeds=1, out=tmp_path, settings={"steps": 2, "evaluation.every": 2})
@@ -246,6 +278,9 @@ def test_plan_tells_time_from_records_or_measurement(tmp_path):
     assert more.seconds > 0
     assert "1 earlier run on this hardware" in more.to_text()
     assert {run["steps_left"] for run in more.to_dict()["runs"]} == {0, 20}
+    abreast = plan_of(small(tmp_path, seeds=3), Processes(2))
+    assert (abreast.abreast, abreast.seconds) == (2, more.seconds / 2)
+    assert plan_of(small(tmp_path, ("ns3l", "vat"), seeds=3), ALONE).seconds is None
     elsewhere = plan_of(small(tmp_path / "other"), ALONE, records=[tmp_path])
     assert elsewhere.seconds > 0
     assert measure(one.rows["ns3l"], ns3l.load("digits"), QUIET).steps_per_second > 0

@@ -49,6 +49,16 @@ def test_what_the_docstring_tells():
         assert found.slope["ns3l, as displayed"] < found.slope["supervised"] / 2
 
 
+def test_the_points_lie_where_the_section_puts_them():
+    """Labels from two intervals that are not symmetric about w* = 0, unlabeled points from all of [-1, 1]."""
+    found = toy(0, steps=1)
+    left, right, points = found.labeled[:10], found.labeled[10:], found.unlabeled
+    for x, low, high in ((left, -1, -0.6), (right, 0, 0.4), (points, -1, 1)):
+        assert low < x.min() < x.max() < high
+        assert x.max() - x.min() > 0.7 * (high - low)
+    assert abs(points.mean()) < 5 * (1 / 3 / len(points)) ** 0.5
+
+
 def test_golden_value():
     assert toy(0, steps=100).separating["supervised"] == pytest.approx(-0.30910706525166187, rel=1e-9)
 

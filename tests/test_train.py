@@ -17,6 +17,7 @@ from ns3l.engine import Engine
 from ns3l.errors import RecipeError, RunError
 from ns3l.optimize import SGD
 from ns3l.recipe import EvaluationPlan
+from ns3l.run import Run
 from ns3l.shared import How, Plan
 from ns3l.split import make_split
 from ns3l.train import Stopped, fastest, fit, train
@@ -155,6 +156,20 @@ def test_too_many_for_the_memory_are_halved(monkeypatch):
     assert all(same(tensors(expected, i), tensors(found, i)) for i in range(3))
 
 
+def test_memory_for_half_of_them_is_used(monkeypatch):
+    advance, sizes = Engine.advance, []
+
+    def scarce(engine, first, steps):
+        sizes.append(len(engine.replicas))
+        if len(engine.replicas) > 2:
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        advance(engine, first, steps)
+
+    monkeypatch.setattr(Engine, "advance", scarce)
+    fit(recipe(), clouds(), seeds=range(4), how=replace(QUIET, replicas=4))
+    assert sizes[0] == 4 and set(sizes[1:]) == {2}
+
+
 def test_one_run_that_does_not_fit_says_so(monkeypatch):
     def scarce(*_):
         raise torch.cuda.OutOfMemoryError("tried to allocate much")
@@ -186,6 +201,35 @@ def test_the_model_is_the_best_on_validation_not_the_last(tmp_path, method):
     there = fit(replace(made, steps=best, evaluation=last), clouds(), how=QUIET)
     assert same(tensors(chosen), tensors(there))
     assert chosen.runs[0].result["rule"] == "best_validation"
+
+
+def test_the_last_weights_are_the_model_where_the_rule_says_so(tmp_path):
+    made = recipe(steps=40, evaluation=EvaluationPlan(every=2, rule="last"))
+    last = fit(made, clouds(), out=tmp_path, how=QUIET)
+    unseen = fit(replace(made, evaluation=EvaluationPlan(every=40, rule="last")), clouds(), how=QUIET)
+    assert min((line["validation_error"], line["step"]) for line in lines(tmp_path / "seed-0"))[1] < 40
+    assert same(tensors(last), tensors(unseen))
+
+
+def test_no_step_comes_after_the_last(monkeypatch):
+    advance, ends = Engine.advance, []
+
+    def noticed(engine, first, steps):
+        ends.append(first + steps)
+        advance(engine, first, steps)
+
+    monkeypatch.setattr(Engine, "advance", noticed)
+    result = fit(recipe(steps=10, every=4), clouds(), how=replace(QUIET, checkpoint_steps=3))
+    assert ends == [3, 4, 6, 8, 9, 10] and result.runs[0].result["step"] == 10
+
+
+def test_the_time_before_an_interruption_counts(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        patch.setattr(Run, "seconds", 1000.0)
+        with pytest.raises(Stopped):
+            fit(recipe(), clouds(), out=tmp_path, how=QUIET)
+    assert fit(recipe(), clouds(), out=tmp_path, how=QUIET).runs[0].result["seconds"] > 1000
 
 
 def test_global_state_is_untouched(untouched_random_state):

@@ -92,7 +92,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
         data, self.classes_ = _data(rows, y, None if X_unlabeled is None else self._rows(X_unlabeled))
         self.seed_ = _seed(self.random_state)
         recipe, factory = self._recipe(data)
-        how = How(_device(self.device), "plain" if self.verbose else "quiet", network=factory)
+        how = How(self.device, "plain" if self.verbose else "quiet", network=factory)
         try:
             done = train(recipe, data, seeds=[self.seed_], how=how).runs[0]
         except Stopped as signal:
@@ -148,7 +148,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
         rows = self._rows(X)
         data, _ = _data(rows, y, None if X_unlabeled is None else self._rows(X_unlabeled))
         recipe, factory = self._recipe(data)
-        how = How(_device(self.device), "quiet", network=factory)
+        how = How(self.device, "quiet", network=factory)
         return compared(recipe, data, self.seed_, how, folds, self.behavior_)
 
     def __sklearn_tags__(self) -> Any:
@@ -164,11 +164,12 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
                 "X.toarray() where that fits into memory"
             )
         X = validate_data(self, X, reset=reset, allow_nd=True, ensure_min_samples=2 if reset else 1)
-        if X.ndim == 2:
-            return to_rows(X, "X")
         if reset:
-            self.image_scale_ = 255.0 if X.dtype.kind in "bf" and X.max() <= 1 else 1.0
-        return _images(X, self.image_scale_)
+            self.image_scale_ = None if X.ndim == 2 else 255.0 if X.dtype.kind in "bf" and X.max() <= 1 else 1.0
+        elif (X.ndim == 2) != (self.image_scale_ is None):
+            forms = ("images [N, H, W] or [N, H, W, C]", "features [N, D]")
+            raise DataError(f"X: fit had {forms[self.image_scale_ is None]}, got rows of shape {list(X.shape[1:])}")
+        return to_rows(X, "X") if self.image_scale_ is None else _images(X, self.image_scale_)
 
     def _recipe(self, data: Dataset) -> tuple[Recipe, Callable[[], nn.Module] | None]:
         """The recipe of these settings on these data, and the network's own factory where there is one."""
@@ -190,6 +191,8 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
         if self.augmentation != "auto":
             recipe = replace(recipe, augmentation=_augmentation(self.augmentation))
         given = {} if self.learning_rate is None else {"optimizer.lr": self.learning_rate}
+        if not isinstance(self.settings, Mapping | None):
+            raise RecipeError(f'settings must be a mapping such as {{"ns3l.weight": 0.5}}, got {self.settings!r}')
         settings = given | dict(self.settings or {})
         return (override(recipe, settings) if settings else recipe), factory
 
@@ -273,13 +276,6 @@ def _share(fraction: float, data: Dataset) -> float:
             f"validation_fraction={fraction:g} of {labeled} labeled rows is none: raise it, or early_stopping=False"
         )
     return float(fraction)
-
-
-def _device(device: str) -> torch.device | str:
-    try:
-        return device if device == "auto" else torch.device(device)
-    except (RuntimeError, TypeError):
-        raise RecipeError(f'device must be "auto", "cpu", "cuda", "cuda:1" ..., got {device!r}') from None
 
 
 def _factory(factory: Any, data: Dataset) -> Callable[[], nn.Module]:

@@ -76,6 +76,8 @@ for _name in sorted(TERMS.keys() - METHODS.keys() - {"target-error"}):  # every 
 
 def names_of(method: str) -> tuple[str, ...]:
     """The names in a sum; every unknown, repeated or misplaced one is a fault."""
+    if not isinstance(method, str):
+        raise RecipeError(f"a method is names joined by + or an ns3l.Objective, got {method!r}")
     names = tuple(part.strip() for part in method.split("+"))
     faults = [f"{name!r} is not a method{_nearest(name)}" for name in names if name not in METHODS]
     entries = [METHODS[name].entry for name in names if name in METHODS]

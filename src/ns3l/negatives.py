@@ -21,6 +21,9 @@ class Selector(ABC):
     def needs(self) -> frozenset[str]:
         """A subset of {"draw", "truth", "neighbors"}."""
 
+    def check(self, classes: int) -> None:  # noqa: B027 - a threshold takes any number
+        """Refuse so few classes that it could not choose."""
+
     @abstractmethod
     def __call__(
         self,
@@ -80,7 +83,11 @@ class Uniform(Selector):
     def __call__(self, probability: Tensor, *, draw: Draw | None = None, **_: object) -> Tensor:
         """The mask for `probability` [N, K], of which only the shape matters."""
         _check_probability(probability)
-        return _some(torch.ones_like(probability, dtype=torch.bool), self.n, 0, self, draw)
+        return _some(torch.ones_like(probability, dtype=torch.bool), self.n, self, draw)
+
+    def check(self, classes: int) -> None:
+        """One class at least must be left."""
+        _check_room(self, self.n, classes - 1, classes)
 
 
 @dataclass(frozen=True)
@@ -114,10 +121,17 @@ class NearestNeighbor(Selector):
         _check_given("neighbors", neighbors, probability, 2)
         classes = probability.shape[1]
         if self.form == "furthest":
-            _check_room(self, self.n, classes, 0)
+            self.check(classes)
             return neighbors >= classes - self.n
-        spared = 1 if self.form == "exclude-nearest" else 4
-        return _some(neighbors >= spared, self.n, spared, self, draw)
+        return _some(neighbors >= self._spared, self.n, self, draw)
+
+    @property
+    def _spared(self) -> int:
+        return 4 if self.form == "exclude-four" else 1
+
+    def check(self, classes: int) -> None:
+        """The nearest one or four must be left."""
+        _check_room(self, self.n, classes - self._spared, classes)
 
 
 @dataclass(frozen=True)
@@ -146,7 +160,11 @@ class Oracle(Selector):
             raise _missing(self, "truth", "the true classes [N], -1 where unknown")
         _check_given("truth", truth, probability, 1)
         wrong = torch.arange(probability.shape[1], device=probability.device) != truth[:, None]
-        return _some(wrong, self.n, 1, self, draw) & (truth >= 0)[:, None]
+        return _some(wrong, self.n, self, draw) & (truth >= 0)[:, None]
+
+    def check(self, classes: int) -> None:
+        """The true class must be left."""
+        _check_room(self, self.n, classes - 1, classes)
 
 
 SELECTORS: dict[str, type[Selector]] = {
@@ -176,12 +194,12 @@ def diagnose(negative: Tensor, truth: Tensor | None = None) -> dict[str, Tensor]
     return told
 
 
-def _some(allowed: Tensor, n: int, spared: int, selector: Selector, draw: Draw | None) -> Tensor:
+def _some(allowed: Tensor, n: int, selector: Selector, draw: Draw | None) -> Tensor:
     """n of each row's allowed classes: those with the smallest random keys."""
     if not isinstance(draw, Draw):
         raise _missing(selector, "draw", "the randomness of this step, for instance ns3l.draw.Draw(seed, step)")
     rows, classes = allowed.shape
-    _check_room(selector, n, classes, spared)
+    selector.check(classes)
     keys = replace(draw, device=allowed.device).keys(rows, classes)
     keys = keys.masked_fill(~allowed, torch.iinfo(torch.int64).max)
     return keys <= keys.sort(1).values[:, n - 1 : n]
@@ -196,11 +214,11 @@ def _check_n(n: int) -> None:
         raise ValueError(f"the number of negatives per example must be a whole number of at least 1, but got {n!r}")
 
 
-def _check_room(selector: Selector, n: int, classes: int, spared: int) -> None:
-    most = classes - max(spared, 1)
+def _check_room(selector: Selector, n: int, most: int, classes: int) -> None:
     if n > most:
+        advice = "lower n" if most > 0 else "choose negatives in another way"
         raise ValueError(
-            f"{selector} asks for {n} negatives, but {classes} classes leave at most {max(most, 0)}; lower n"
+            f"{selector} asks for {n} negatives, but {classes} classes leave at most {max(most, 0)}; {advice}"
         )
 
 

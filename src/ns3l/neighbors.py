@@ -8,7 +8,7 @@ from ns3l.errors import is_whole
 from ns3l.precision import widest
 
 _BUDGET = 2**27
-"""Bytes that the float64 copies of one block of either side, and the distances between them, may take together."""
+"""Bytes that the float64 copies of one block of either side, their squares and the distances between them may take."""
 
 
 def class_ranks(
@@ -31,7 +31,7 @@ def class_ranks(
     _check(labeled_x, labels, pool_x, classes)
     labels = labels.long()
     features = int(np.prod(pool_x.shape[1:]))
-    block = max(1, min(2048, _BUDGET // (8 * (2 * features + 2048)))) if block is None else block
+    block = max(1, min(2048, _BUDGET // (8 * (3 * features + 2048)))) if block is None else block
     if not is_whole(block) or block < 1:
         raise ValueError(f"block is a number of rows, at least 1, or None, but got {block!r}")
     ranks = torch.empty(len(pool_x), classes, dtype=torch.int16)

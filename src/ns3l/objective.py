@@ -201,11 +201,10 @@ class Objective:
     def _base(self, passes: Passes, moves: bool) -> dict[str, Tensor]:
         """The joint passes over plain views: first, second and the averaged network's, where they are read."""
         logits: dict[str, Tensor] = {}
-        maker = any(term.makes for term in self.terms.values())
         if self.statistics == "labeled":
             with torch.no_grad():
                 passes.run(passes.render("first")[: passes.sizes["labeled"]], moves=True)
-        if moves or maker or not self.reads.isdisjoint(FIRST):
+        if moves or not self.reads.isdisjoint(FIRST):
             first = passes.run(passes.render("first"), moves=moves and self.statistics == "joint")
             logits |= passes.named(FIRST, first)
         if not self.reads.isdisjoint(SECOND):

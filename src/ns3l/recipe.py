@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ns3l.augment import Augmentation
 from ns3l.batch import BatchSize
 from ns3l.errors import RecipeError
-from ns3l.negatives import Threshold
+from ns3l.negatives import Selector, Threshold
 from ns3l.networks import NETWORKS
 from ns3l.objective import Builder, Objective, Statistics, Term
 from ns3l.optimize import Adam, Optimizer
@@ -126,11 +126,17 @@ class Recipe:
             raise RecipeError("evaluation.weights='average' needs average=Averaging(decay)")
         if self.batch.unlabeled == 0 and (self.builder or any("unlabeled" in view for view in objective.reads)):
             raise RecipeError(f"{self.method} reads unlabeled examples, but batch.unlabeled is 0")
-        self._warn_of_thresholds()
+        self._check_negatives()
 
-    def _warn_of_thresholds(self) -> None:
+    def _check_negatives(self) -> None:
+        """Selectors that cannot choose among so few classes, thresholds that would mark them all."""
         for name, entry in self.terms.items():
             chosen = getattr(entry.term, "negatives", None)
+            if isinstance(chosen, Selector):
+                try:
+                    chosen.check(self.classes)
+                except ValueError as problem:
+                    raise RecipeError(f"{name}.negatives: {problem}") from None
             if isinstance(chosen, Threshold) and chosen.threshold >= 1 / self.classes:
                 warnings.warn(
                     f"{name}.negatives.threshold={chosen.threshold:g} is at least 1/K = {1 / self.classes:g}: an "

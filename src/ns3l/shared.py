@@ -13,6 +13,7 @@ from ns3l.batch import BatchSize, Source
 from ns3l.data.dataset import Dataset
 from ns3l.distributed import Job
 from ns3l.draw import Draw
+from ns3l.errors import RecipeError
 from ns3l.neighbors import class_ranks
 from ns3l.progress import Mode
 from ns3l.recipe import Recipe
@@ -47,10 +48,21 @@ class How:
     def where(self) -> torch.device:
         """The device, the best there is for "auto"."""
         if self.device != "auto":
-            return torch.device(self.device)
+            return _present(self.device)
         if torch.cuda.is_available():
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
+
+
+def _present(device: torch.device | str) -> torch.device:
+    """A device that is there."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise RecipeError(f'device must be "auto", "cpu", "cuda", "cuda:1" ..., got {device!r}') from None
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise RecipeError(f"there is no device {device}: this machine has {torch.cuda.device_count()} CUDA devices")
+    return found
 
 
 class Shared:

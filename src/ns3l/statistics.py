@@ -26,7 +26,7 @@ __all__ = [
 RULES: dict[str, str] = {
     "last": "the last evaluation",
     "best_validation": "the evaluation with the lowest validation error",
-    "median_20": "the median of the last 20 evaluations",
+    "median_20": "the median of the last 20 evaluations, or of all where there are fewer",
 }
 """The selection rules, by name. None of them looks at the test error to choose."""
 

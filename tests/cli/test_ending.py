@@ -67,9 +67,12 @@ def test_running_makes_a_run_error_a_failed_run():
 
 def test_warnings_are_one_line(capsys):
     shown = warnings.showwarning
-    with warnings.catch_warnings(), ending():
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.warn("mind this", stacklevel=1)
+        before = warnings.showwarning
+        with ending():
+            warnings.warn("mind this", stacklevel=1)
+        assert warnings.showwarning is before
     assert capsys.readouterr().err == "ns3l: warning: mind this\n"
     assert warnings.showwarning is shown
 

@@ -11,7 +11,7 @@ def test_labels(text, value):
     assert options.labels_of(text) == value
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "0.0", "nan.", "1e3"])
+@pytest.mark.parametrize("text", ["0", "-1", "1.0", "1.5", "many", "0.0", "nan.", "1e3"])
 def test_wrong_labels(text):
     with pytest.raises(UserError, match="count"):
         options.labels_of(text)
@@ -66,3 +66,8 @@ def test_options_of_another_kind_of_data_are_refused(tmp_path):
         options.load_options("digits", label="label")
     assert options.load_options(str(tmp_path / "t.csv"), label="a") == {"label": "a"}
     assert options.load_options(str(tmp_path), size="8") == {"size": (8, 8)}
+
+
+def test_a_summand_is_completed_by_what_begins_like_it():
+    assert options.complete_method("vat+mean") == ["vat+mean-teacher"]
+    assert set(options.complete_method("pl")) == {"pl", "pl-one-pass"}

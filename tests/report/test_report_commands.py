@@ -27,6 +27,7 @@ def stored(folder: Path, made, part: str = "validation", seed: int = 0) -> Path:
     """A run folder of a real recipe, evaluated on one part alone."""
     told = json.loads(json.dumps(made.to_dict()))
     known = result(made.method, 9.5, seed) | {"data": made.data, "labels": 30, "rule": made.evaluation.rule}
+    known["schedule"] = made.schedule
     known |= {f"{name}_error": ERRORS if name == part else dict.fromkeys(ERRORS) for name in ("test", "validation")}
     return write(folder, told, known | {"evaluation": {part: evaluation(9.5)}}, [], seed)
 
@@ -65,6 +66,13 @@ def test_every_difference_from_the_default_is_set_to_the_last_digit(tmp_path):
     assert not {"method", "data", "split.labels"} & told.keys()
 
     assert same(override(recipe("ns3l", "digits", 30), told), changed)
+
+
+def test_a_scaled_schedule_is_told_to_the_last_digit(tmp_path):
+    stored(tmp_path / "seed-0", DIGITS.scaled(1 / 3))
+    (words,) = commands(tmp_path)
+    assert float(words[words.index("--schedule") + 1]) == 1 / 3
+    assert settings(words) == {}
 
 
 def same(one, other) -> bool:

@@ -160,6 +160,16 @@ def test_seed_and_step_decide(name):
 
 
 @every_term
+def test_processes_that_share_a_batch_draw_for_their_own_rows(name, monkeypatch):
+    """Every draw is for rows of the whole batch or for this process alone: else two processes would see one noise."""
+    seen, inner = [], Draw._bits
+    monkeypatch.setattr(Draw, "_bits", lambda draw, shape: seen.append(draw) or inner(draw, shape))
+    run(VARIANTS[name], draw=Draw(3, 10, shard=(0, 2)))
+    shared = [draw for draw in seen if draw.shard == (0, 2)]
+    assert shared and not [draw.path for draw in shared if not draw.parts and "/process/0" not in draw.path]
+
+
+@every_term
 def test_what_it_tells_is_finite_and_named(name):
     whole, net = objective(VARIANTS[name]), scene.network()
     fwd = whole.forward(net, scene.batch(), Draw(3, 10), scene.teacher(net))

@@ -93,6 +93,13 @@ def test_the_default_probe_follows_the_scale_of_the_data(trained, factor):
     assert cosine(found, direction(scaled.double(), (x * factor).double(), y, exact)).mean() > 0.95
 
 
+@pytest.mark.parametrize(("precision", "share"), [(None, 1 / 1000), (torch.bfloat16, 1 / 100)])
+def test_the_default_probe_is_a_share_of_the_norm_of_the_example(trained, precision, share):
+    """Pinned: stored runs depend on it."""
+    xi = VirtualAdversarial()._xi(ready(*trained, precision)[0])
+    torch.testing.assert_close(xi.flatten(), share * trained[1].flatten(1).norm(dim=1))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
 def test_direction_on_a_gpu(trained, precision):
@@ -151,11 +158,16 @@ def plain_vat(net, batch, term, draw):
     return divergence(*(side[scene.LABELED :] for side in pair)).mean()
 
 
+def stretched(x, draw):
+    """An augmentation that does not commute with a sum: a perturbation is added before it."""
+    return x * (1 + 0.3 * draw.normal(x.shape)).to(x.dtype)
+
+
 @pytest.mark.parametrize("divergence", ["adversarial||clean", "clean||adversarial"])
 @pytest.mark.parametrize("augmentation", ["same", "fresh"])
 def test_reference(divergence, augmentation):
     term = VirtualAdversarial(eps=0.7, xi=0.1, divergence=divergence, augmentation=augmentation)
-    net, batch, draw = scene.network().double(), scene.batch(torch.float64), Draw(3, 10)
+    net, batch, draw = scene.network().double(), scene.batch(torch.float64, stretched), Draw(3, 10)
     value = Objective(vat=(1.0, term))(net, batch, draw).parts["vat"].item()
     assert value == pytest.approx(plain_vat(net, batch, term, draw), rel=1e-5)
     assert value >= 0
@@ -175,32 +187,33 @@ def test_the_clean_prediction_takes_no_gradient():
     assert z["unlabeled"].grad is None and z["adversarial"].grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize(("augmentation", "renders"), [("same", 1), ("fresh", 3)])
+@pytest.mark.parametrize(("augmentation", "renders"), [("same", 1), ("fresh", 4)])
 def test_augmentation_same_or_fresh(augmentation, renders):
+    """Of the first pass, of two probes and of the adversarial pass."""
     seen = []
 
     def spy(x, draw):
         seen.append(draw.path)
         return scene.noise(x, draw)
 
-    Objective(vat=(1.0, VirtualAdversarial(augmentation=augmentation)))(
-        scene.network(), scene.batch(augment=spy), Draw(0)
-    )
-    assert len(seen) == 3 and len(set(seen)) == renders
+    term = VirtualAdversarial(augmentation=augmentation, iterations=2)
+    Objective(vat=(1.0, term))(scene.network(), scene.batch(augment=spy), Draw(0))
+    assert len(seen) == 4 and len(set(seen)) == renders
 
 
 class Watched(torch.nn.Module):
-    """A network that notes of every pass what it computes in and whether its weights take part in the gradient."""
+    """A network that notes of every pass its precision, whether there is a gradient, and of which weights."""
 
     def __init__(self, inner, fails_at=None):
         super().__init__()
-        self.inner, self.fails_at, self.precisions, self.learning = inner, fails_at, [], []
+        self.inner, self.fails_at, self.precisions, self.learning, self.graphs = inner, fails_at, [], [], []
 
     def forward(self, x):
         if len(self.precisions) == self.fails_at:
             raise RuntimeError("out of memory")
         half = torch.is_autocast_enabled("cpu")
         self.precisions.append(torch.get_autocast_dtype("cpu") if half else torch.float32)
+        self.graphs.append(torch.is_grad_enabled())
         self.learning.append([weight.requires_grad for weight in self.inner.parameters()])
         return self.inner(x)
 
@@ -220,6 +233,7 @@ def test_where_renderings_are_alike_half_precision_is_left_for_the_direction(aug
     """First pass, then clean target and probe in float32, then the adversarial pass."""
     half, whole = torch.bfloat16, torch.float32
     assert watch(VirtualAdversarial(), augment).precisions == [half, whole, whole, half]
+    assert watch(VirtualAdversarial(), augment).graphs == [True, False, True, True]
     assert watch(VirtualAdversarial(iterations=2), augment).precisions == [half, whole, whole, whole, half]
     assert watch(VirtualAdversarial(augmentation="same")).precisions == [half, whole, whole, half]
 

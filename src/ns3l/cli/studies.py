@@ -310,6 +310,8 @@ def _carry_out(
     if dry_run:
         plan = plan_of(made, executor, how, measured=measure)
         say.as_json(plan.to_dict()) if json else print(plan.to_text())
+        if plan.seconds is None and not json:
+            say.note("--dry-run --measure takes the time of a few steps of each kind of run")
         return
     with redirect_stdout(sys.stderr) if json else nullcontext():
         done = execute(made, executor, how)

@@ -124,16 +124,10 @@ def train(
 
 def device_of(text: str) -> str:
     """A device that is there."""
-    import torch
-
-    if text == "auto":
-        return text
     try:
-        kind = torch.device(text)
-    except RuntimeError:
-        raise UserError(f"--device is auto, cpu, cuda, cuda:1 …, got {text!r}") from None
-    if kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"there is no device {text}: this machine has {torch.cuda.device_count()} CUDA devices")
+        How(text).where()
+    except UserError as problem:
+        raise UserError(f"--device: {problem}") from None
     return text
 
 

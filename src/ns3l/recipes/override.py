@@ -120,7 +120,7 @@ def _below(path: str, tops: list[str]) -> bool:
 def _set(values: dict[str, Any], path: object, value: Any, known: list[str]) -> str:
     """Put a value in its place; the path at which it then stands."""
     if path not in known:
-        raise RecipeError(_unknown(str(path), known))
+        raise RecipeError(unknown(str(path), known))
     path = f"{path}.value" if f"{path}.value" in known and _is_number(_read(value)) else str(path)
     *way, last = path.split(".")
     place: Any = values
@@ -165,7 +165,8 @@ def _plain(path: str, value: Any) -> Any:
     return value
 
 
-def _unknown(path: str, known: list[str]) -> str:
+def unknown(path: str, known: list[str]) -> str:
+    """What to say of a path that is none of those known."""
     if path.split(".")[0] in FIXED:
         return f"{path} follows from the choice of a recipe and cannot be set; choose another recipe"
     near = difflib.get_close_matches(path, known, 1, cutoff=0.5)

@@ -93,7 +93,8 @@ def _cautions(groups: tuple[Group, ...]) -> Iterator[str]:
     """What a reader must know of some of the runs."""
     runs = [run for one in groups for run in one.runs]
     if scaled := sorted({one.bench.schedule for one in groups if one.bench.schedule != 1}):
-        yield f"Schedules are scaled by {', '.join(f'{scale:g}' for scale in scaled)} in some rows, as each row says."
+        where = "every row" if all(one.bench.schedule != 1 for one in groups) else "some rows, as each row says"
+        yield f"Schedules are scaled by {', '.join(f'{scale:g}' for scale in scaled)} in {where}."
     if loose := sum(not run.deterministic for run in runs):
         yield f"{loose} of {len(runs)} runs are not bit-reproducible: their recipes ask for speed (see the commands)."
     if again := sum(run.status == "complete" for run in runs) - sum(len(one.complete) for one in groups):

@@ -69,13 +69,13 @@ def breakable(text: str) -> str:
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/+,])", text))
 
 
-def unbroken(command: str) -> str:
-    """A command or path whose short words stay whole: lines end between them, not at a hyphen."""
+def unbroken(text: str, longest: int = _WHOLE) -> str:
+    """A command, path or name whose words up to so many characters stay whole: no line ends at a hyphen of theirs."""
     from markupsafe import Markup
 
     whole = Markup('<span class="word">{}</span>')
-    words = command.split(" ")
-    return Markup(" ").join(whole.format(word) if len(word) <= _WHOLE else breakable(word) for word in words)
+    words = text.split(" ")
+    return Markup(" ").join(whole.format(word) if len(word) <= longest else breakable(word) for word in words)
 
 
 @lru_cache(maxsize=8)

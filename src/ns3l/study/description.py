@@ -16,7 +16,8 @@ from ns3l.data.reference import DataReference, refer
 from ns3l.errors import RecipeError
 from ns3l.executors.task import Assignment
 from ns3l.recipe import Recipe, Weighted
-from ns3l.recipes import PROTOCOLS, SHAPES, override, recipe
+from ns3l.recipes import PROTOCOLS, SHAPES, override, recipe, settable
+from ns3l.recipes.override import unknown
 from ns3l.structure import plain
 from ns3l.terms.cross_entropy import CrossEntropy
 
@@ -59,8 +60,6 @@ class Study:
         for path, values in self.grid.items():
             if not values:
                 raise RecipeError(f"the grid has no values for {path}; give at least one, as in {path}=0.1,0.2")
-            if not any(_concerns(path, row, self.rows) for row in self.rows.values()):
-                raise RecipeError(f"the grid's {path} concerns none of {', '.join(self.rows)}")
         folders = [str(cell.run.path).casefold() for cell in self.cells()]
         if len(set(folders)) < len(folders):
             twice = next(folder for folder in folders if folders.count(folder) > 1)
@@ -88,12 +87,15 @@ class Study:
 
 
 def _points(row: Recipe, study: Study) -> list[dict[str, Any]]:
-    """The grid points of a row: paths of terms that only other rows have do not vary it."""
+    """The grid points of a row: paths that only other rows have do not vary it."""
     paths = [path for path in study.grid if _concerns(path, row, study.rows)]
     return [dict(zip(paths, values, strict=True)) for values in itertools.product(*(study.grid[p] for p in paths))]
 
 
 def _concerns(path: str, row: Recipe, rows: Mapping[str, Recipe]) -> bool:
+    """Whether a row has a setting; one that none has as it stands concerns the rows of its term, else all."""
+    if path in settable(row) or any(path in settable(other) for other in rows.values()):
+        return path in settable(row)
     head = path.split(".")[0]
     return head in row.terms or not any(head in other.terms for other in rows.values())
 
@@ -160,6 +162,9 @@ def assembled(
     """A study of these rows, with settings overridden in every row that has them."""
     rows = dict(rows)
     for path, value in (settings or {}).items():
+        known = sorted({name for row in rows.values() for name in settable(row)})
+        if path not in known:
+            raise RecipeError(unknown(path, known))
         concerned = [label for label, row in rows.items() if _concerns(path, row, rows)]
         rows |= {label: override(rows[label], {path: value}) for label in concerned}
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
