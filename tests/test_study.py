@@ -57,6 +57,28 @@ def test_recipes_by_label_get_a_baseline_stripped_of_unlabeled_examples(tmp_path
     assert list(rows["supervised"].terms) == ["supervised"]
     assert rows["supervised"].optimizer == peer.optimizer
     assert rows["supervised"].batch.unlabeled == 0
+    longest = study({"ours": peer, "more": replace(peer, steps=44), "less": replace(peer, steps=11)}, "digits").rows
+    assert longest["supervised"].steps == 44
+    mean_teacher = ns3l.recipe("mean-teacher", "digits", 30)
+    plan = replace(mean_teacher.evaluation, weights="average")
+    for made in (mean_teacher, replace(mean_teacher, evaluation=plan)):
+        average = study({"ours": made}, "digits").rows["supervised"].average
+        assert average == (mean_teacher.average if made.evaluation.weights == "average" else None)
+
+
+def test_every_protocol_has_its_own_supervised_row():
+    one, other = ns3l.recipe("ns3l", "digits", 30), ns3l.recipe("vat", "digits", 30)
+    rows = study({"a": one, "b": replace(other, protocol="another"), "supervised": one}, "digits", schedule=0.5).rows
+    assert list(rows) == ["supervised, own", "supervised, another", "a", "b", "supervised"]
+    assert [row.method for row in rows.values()] == ["supervised", "supervised", "ns3l", "vat", "ns3l"]
+    assert {row.protocol for row in rows.values()} == {"own", "another"}
+    assert {row.schedule for row in rows.values()} == {0.5}
+    plain = ns3l.recipe("supervised", "digits", 30)
+    rows = study({"plain": plain, "a": one, "b": replace(other, protocol="another")}, "digits").rows
+    assert {label: row.protocol for label, row in rows.items() if row.method == "supervised"} == {
+        "supervised": "another",
+        "plain": "own",
+    }
 
 
 def test_a_grid_varies_the_rows_that_it_concerns(tmp_path):
