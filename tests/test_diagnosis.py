@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from ns3l.diagnosis import Diagnosis, _mean
+from ns3l.data import Dataset
+from ns3l.diagnosis import Diagnosis, _diagnosis, _folds, _mean, _supervised, _without
 from ns3l.errors import DataError
 from ns3l.estimator import SemiSupervisedClassifier
+from ns3l.recipes import own
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,8 @@ def test_comparison_holds_every_labeled_row_out_once(fitted):
 
 
 @pytest.mark.parametrize(
-    ("repaired", "spoiled", "p", "word"), [(20, 2, 0.001, "helped"), (2, 20, 0.001, "hurt"), (3, 2, 1.0, "too few")]
+    ("repaired", "spoiled", "p", "word"),
+    [(20, 2, 0.001, "helped"), (2, 20, 0.001, "hurt"), (14, 5, 0.06, "too few"), (14, 4, 0.03, "helped")],
 )
 def test_the_verdict_is_honest(repaired, spoiled, p, word):
     told = Diagnosis("ns3l", {}, {}, 100, 10.0, 20.0, repaired, spoiled, p)
@@ -62,3 +65,29 @@ def test_what_cannot_be_held_out(fitted):
         model.diagnose(x, alone)
     with pytest.raises(DataError, match="labels too"):
         model.diagnose(x)
+
+
+def test_repaired_rows_are_those_that_the_method_alone_got_right():
+    right, supervised = np.array([True, True, True, False]), np.array([True, False, False, True])
+    told = _diagnosis("ns3l", {}, {}, right, supervised)
+    assert (told.error, told.supervised_error, told.repaired, told.spoiled) == (25.0, 50.0, 2, 1)
+
+
+def test_a_row_that_is_held_out_is_not_trained_on_with_its_label():
+    y = np.array([0, 1, 2, -1, -1] * 6)
+    data = Dataset("rows", np.arange(60, dtype=np.float32).reshape(30, 2), y, ("a", "b", "c"))
+    folds = _folds(data, 0, 3)
+    assert sorted(np.concatenate(folds)) == np.flatnonzero(y >= 0).tolist()
+    for held in folds:
+        split = _without(data, held, 0)
+        assert np.bincount(y[held]).tolist() == [2, 2, 2]
+        assert not set(split.labeled) & set(held) and set(held) <= set(split.unlabeled)
+
+
+def test_the_baseline_is_the_same_recipe_without_what_unlabeled_rows_need():
+    data = Dataset("rows", np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), ("a", "b"))
+    recipe = own("mean-teacher", "rows", 2, (2,))
+    baseline = _supervised(recipe, data)
+    assert recipe.average is not None and baseline.average is None
+    assert set(baseline.terms) == {"supervised"} and (baseline.batch.labeled, baseline.batch.unlabeled) == (50, 0)
+    assert (baseline.steps, baseline.network, baseline.optimizer) == (recipe.steps, recipe.network, recipe.optimizer)
