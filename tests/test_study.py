@@ -1,5 +1,6 @@
 """Studies: what is planned, named, skipped, continued, retried; what is refused."""
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -129,6 +130,11 @@ def test_mistakes_are_refused(tmp_path):
         small(tmp_path, grid={"ns3l.wait": [1]})
     with pytest.raises(RecipeError, match="labels or grid values repeat"):
         small(tmp_path, grid={"ns3l.weight": [1.0, 1.0]})
+    made = ns3l.recipe("ns3l", "digits", 30)
+    with pytest.raises(
+        RecipeError, match=r"two runs of the study would be written to .*: labels or grid values repeat"
+    ):
+        study({"ours": made, "Ours": made}, "digits", out=tmp_path)
     with pytest.raises(RecipeError, match="there is no item 'table1-cifar'; did you mean 'table1-cifar10'"):
         reproduction("table1-cifar")
     with pytest.raises(RecipeError, match="toy trains no network"):
@@ -305,6 +311,10 @@ def test_plan_tells_time_from_records_or_measurement(tmp_path):
     assert plan_of(small(tmp_path, ("ns3l", "vat"), seeds=3), ALONE).seconds is None
     elsewhere = plan_of(small(tmp_path / "other"), ALONE, records=[tmp_path])
     assert elsewhere.seconds > 0
+    for path in find_runs(tmp_path):
+        told = read_json(path / "result.json")
+        (path / "result.json").write_text(json.dumps(told | {"hardware": "another machine"}))
+    assert plan_of(small(tmp_path / "other"), ALONE, records=[tmp_path]).seconds is None
     assert measure(one.rows["ns3l"], ns3l.load("digits"), QUIET).steps_per_second > 0
 
 
