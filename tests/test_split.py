@@ -122,11 +122,11 @@ def test_nested_seats_go_by_sainte_lague():
     """One for each class; then each seat to the class with the largest size over 1, 3, 5, ... for each seat it has."""
     sizes = [50, 24, 11]
     seats = [1, 1, 1]
-    for _ in range(27):
+    for _ in range(17):
         worth = [size / (2 * held + 1) for size, held in zip(sizes, seats, strict=True)]
         seats[worth.index(max(worth))] += 1
     data = dataset(sizes)
-    split = make_split(data, SplitRequest(30, balance="stratified", nested=True), seed=1)
+    split = make_split(data, SplitRequest(20, balance="stratified", nested=True), seed=1)
     assert per_class(data, split.labeled) == seats
 
 
