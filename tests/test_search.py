@@ -15,7 +15,7 @@ from ns3l.record.lock import FolderLock
 from ns3l.search import Range, parse_range, search, usual_space
 from ns3l.train import Stopped
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 QUIET = ns3l.How(device="cpu", progress="quiet")
 SPACE = {"optimizer.lr": Range(1e-4, 1e-1, True), "batch.labeled": (10, 20)}
@@ -51,6 +51,15 @@ def test_the_best_trial_is_chosen_on_validation(tmp_path):
     assert [row["number"] for row in result.to_dict()["trials"]] == [0, 1, 2]
     assert len(said) == 3
     assert told(searched(tmp_path, 3)) == told(result), "a search that is done is only read"
+
+
+def test_a_trial_is_the_mean_over_its_seeds_which_report_at_points_of_their_own(tmp_path):
+    best = searched(tmp_path, 1, seeds=(0, 1)).best
+    errors = [read_json(best.path / f"seed-{seed}" / "result.json")["validation_error"]["last"] for seed in (0, 1)]
+    assert errors[0] != errors[1]
+    assert best.validation_error == pytest.approx(sum(errors) / 2)
+    kept = optuna.load_study(study_name="search", storage=f"sqlite:///{tmp_path / 'trials.sqlite'}")
+    assert list(kept.trials[0].intermediate_values) == [10, 20, 30, 40]
 
 
 def test_interrupted_and_continued_is_as_never_interrupted(tmp_path):
