@@ -66,6 +66,7 @@ def test_a_seed_repeats_and_another_differs(blobs):
     state = np.random.RandomState(5)
     first, second = (small(random_state=state, steps=1).fit(x, y).seed_ for _ in range(2))
     assert first != second
+    assert len({small(random_state=None, steps=1).fit(x, y).seed_ for _ in range(3)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,9 @@ def test_the_score_leaves_unlabeled_rows_out(blobs):
     assert model.score(x, y) == (model.predict(x)[known] == y[known]).mean() > 0.9
     weight = np.where(np.arange(90) == 0, 1.0, 0.0)
     assert model.score(x, y, sample_weight=weight) == float(model.predict(x)[0] == y[0])
+    last = np.flatnonzero(known)[-1]
+    swapped = np.where(np.arange(90) == last, (y + 1) % 3, y)  # the last labeled row, and it alone, now counts as wrong
+    assert model.score(x, swapped, sample_weight=(np.arange(90) == last) + 1e-9) < 0.01
     assert min(cross_val_score(small(steps=60), x, y, cv=2)) > 0.8
     with pytest.raises(DataError, match="every row of y is unlabeled"):
         model.score(x, np.full(90, -1))
@@ -266,3 +270,10 @@ def test_a_run_that_is_lost_says_so(blobs):
     x, _, y = blobs
     with pytest.raises(ns3l.errors.RunError, match="no longer finite"):
         small(learning_rate=1e38).fit(x, y)
+
+
+def test_preprocessing_is_what_was_asked_for_and_classes_keep_their_type(blobs):
+    x, _, y = blobs
+    model = small(preprocessing="none", steps=1).fit(x, y.astype(np.float32))
+    assert model.recipe_.preprocessing.name == "none"
+    assert model.predict(x).dtype == np.float32
