@@ -4,6 +4,7 @@ import csv
 import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 from tests.untrained import noise, untrained
 
 from ns3l import inference
+from ns3l.data.contact_sheet import GAP
 from ns3l.data.dataset import Dataset
 from ns3l.errors import DataError
 from ns3l.split import SplitRequest, make_split
@@ -146,12 +148,26 @@ def test_two_unnamed_arrays_are_ambiguous(features, tmp_path):
         read(features, tmp_path / "two.npz")
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\tx", "\rx", "  =x"])
+@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "  =x"])
 def test_formulas_are_prefixed(text):
     assert inference.harmless(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("text", ["-1", "+2.5", "cat", "a=b", "", "1", "it's"])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\tx", "'\\tx"),
+        ("\rx", "'\\rx"),
+        ("a\r\nb", "a\\r\\nb"),
+        ("a\0\x1b[2J", "a\\x00\\x1b[2J"),
+        ("a\x85\u2028b\udc80", "a\\x85\\u2028b\\udc80"),
+    ],
+)
+def test_control_characters_are_written_out(text, shown):
+    assert inference.harmless(text) == shown
+
+
+@pytest.mark.parametrize("text", ["-1", "+2.5", "cat", "a=b", "", "1", "it's", "日本 é", "a\\nb"])
 def test_other_names_stay(text):
     assert inference.harmless(text) == text
 
@@ -162,6 +178,18 @@ def test_class_names_are_harmless_in_header_and_cells(tmp_path):
     rows = read(model, tmp_path / "x.npy")
     assert rows[0][2:] == ["'=a,b", '\'+"x"']
     assert {row[1] for row in rows[1:]} <= set(rows[0][2:])
+
+
+def test_a_name_of_several_lines_stays_in_one_row(tmp_path):
+    model = untrained((4,), classes=("a\rb", 'c\n"d",\0'))
+    out = io.StringIO()
+    names = ["one", "two\rlines", "three"]
+    block = inference.Predicted(names, np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]]))
+    assert inference.write_predictions([block], model.classes, out) == 3
+    assert len(out.getvalue().splitlines()) == 4
+    rows = list(csv.reader(io.StringIO(out.getvalue())))
+    assert rows[0] == ["example", "predicted", "a\\rb", 'c\\n"d",\\x00']
+    assert [row[:2] for row in rows[1:]] == [["one", "a\\rb"], ["two\\rlines", rows[0][3]], ["three", "a\\rb"]]
 
 
 def dataset(x, y, **more):
@@ -212,6 +240,15 @@ def test_a_sheet_of_candidates(images, tmp_path):
     inference.sheet(images, data, found, tmp_path / "s.png")
     with Image.open(tmp_path / "s.png") as picture:
         assert picture.size[0] > 300
+
+
+def test_a_sheet_has_a_row_for_each_predicted_class_alone(images, tmp_path):
+    data = dataset(noise((6, 5, 3), 3), [0, 1, 2])
+    alone = inference.Candidate(0, "0", "dog", 0.5, "cat", 0.1, 1.0)
+    inference.sheet(images, data, [alone, replace(alone, row=1)], tmp_path / "one.png")
+    inference.sheet(images, data, [alone, replace(alone, row=1, predicted="owl")], tmp_path / "two.png")
+    with Image.open(tmp_path / "one.png") as one, Image.open(tmp_path / "two.png") as two:
+        assert two.height - GAP == 2 * (one.height - GAP)
 
 
 PROGRAM = """

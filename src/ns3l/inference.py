@@ -1,6 +1,7 @@
 """Prediction over inputs of any size in bounded memory, and which unlabeled examples are most worth a label."""
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +21,8 @@ from ns3l.split import Split
 BLOCK_BYTES = 1 << 25
 MOST_ROWS = 8192
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, ends of lines and halves of characters: no row of a table holds them."""
 By = Literal["margin", "entropy"]
 
 
@@ -83,10 +86,10 @@ def _images(
 
 
 def write_predictions(predicted: Iterable[Predicted], classes: Sequence[str], file: TextIO) -> int:
-    """CSV with `example`, `predicted` and a probability for each class; returns the number of rows.
+    r"""CSV with `example`, `predicted` and a probability for each class; returns the number of rows.
 
     Names that a spreadsheet could take for a formula (they begin with = + - @, a tab or a carriage return and are no
-    number) are prefixed with an apostrophe.
+    number) are prefixed with an apostrophe; control characters and ends of lines are written as `\n`, `\x00` and so on.
     """
     writer = csv.writer(file, lineterminator="\n")
     shown = [harmless(name) for name in classes]
@@ -103,10 +106,10 @@ def write_predictions(predicted: Iterable[Predicted], classes: Sequence[str], fi
 
 
 def harmless(text: str) -> str:
-    """Text that no spreadsheet runs as a formula; numbers stay as they are."""
-    if not text.lstrip(" ").startswith(FORMULA) or _is_number(text):
-        return text
-    return f"'{text}"
+    r"""Text of one line that no spreadsheet runs as a formula: `\n` for a line's end; numbers stay as they are."""
+    shown = UNWRITABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    risky = text.lstrip(" ").startswith(FORMULA) and not _is_number(text)
+    return f"'{shown}" if risky else shown
 
 
 def _is_number(text: str) -> bool:
@@ -201,4 +204,4 @@ def sheet(model: Model, data: Dataset, found: Sequence[Candidate], path: Path, c
     present = [name for name in model.classes if name in guessed]
     present += [name for name in model.classes if name not in guessed][: max(0, 2 - len(present))]
     y = np.array([present.index(name) for name in guessed], np.int64)
-    return contact_sheet(Dataset(data.name, pool_rows(data, rows), y, tuple(present)), path, columns)
+    return contact_sheet(Dataset(data.name, pool_rows(data, rows), y, tuple(present)), path, columns, empty=False)

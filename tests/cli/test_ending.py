@@ -60,18 +60,29 @@ def test_debug_shows_the_traceback():
         main(["train", "cifra10", "--debug"])
 
 
+@pytest.mark.parametrize(
+    "words", [["train", ""], ["predict", "", "x.npy"], ["report", ""], ["train", "--out", "", "digits"]]
+)
+def test_an_empty_word_is_not_the_current_folder(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = ns3l(*words)
+    assert ended.code == 2
+    assert f"expected a word after {words[words.index('') - 1]}, got an empty one" in ended.err
+
+
 def test_running_makes_a_run_error_a_failed_run():
     with pytest.raises(RunFailed, match="memory"), running():
         raise RunError("does not fit into memory")
 
 
-def test_warnings_are_one_line(capsys):
+def test_a_warning_is_one_line_said_once(capsys):
     shown = warnings.showwarning
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         before = warnings.showwarning
         with ending():
-            warnings.warn("mind this", stacklevel=1)
+            for _ in range(2):
+                warnings.warn("mind this", stacklevel=1)
         assert warnings.showwarning is before
     assert capsys.readouterr().err == "ns3l: warning: mind this\n"
     assert warnings.showwarning is shown

@@ -163,3 +163,10 @@ def test_info_of_features() -> None:
     about = data.info(Dataset("toy", x, np.zeros(40, np.int64), ("a", "b")))
     assert about["kind"] == "features" and about["mean"] == pytest.approx(x.mean(0), rel=1e-5)
     assert about["std"] == pytest.approx(x.std(0), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_name_is_not_the_current_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"a known set or a path, got .*the current folder is called '\.'"):
+        data.load(name)

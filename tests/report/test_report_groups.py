@@ -9,12 +9,15 @@ from tests.report.stored import evaluation, metrics, recipe, result, write
 from ns3l.paper import published
 from ns3l.report import report, to_csv
 from ns3l.report.beside import beside_paper
+from ns3l.report.cells import interval
 from ns3l.report.figures import describe
 from ns3l.report.group import baselines, chosen, group, headline
 from ns3l.report.html import unbroken
 from ns3l.report.run import Run
 from ns3l.report.series import figures
+from ns3l.report.shapes import Cell
 from ns3l.report.tables import commands, differences, findings, picked, quality, results, runs, throughput
+from ns3l.statistics import summarize
 
 
 def made(method: str, seed: int, test: float, validation: float | None = None, status: str = "complete", **told) -> Run:
@@ -178,3 +181,10 @@ def made_report(name: str, folder: Path):
     told = result("supervised", 10.0, 0) | {"method": name}
     write(folder / "seed-0", recipe("supervised"), told, metrics("supervised", 10.0, 0), 0)
     return report(folder)
+
+
+def test_intervals_stay_where_errors_can_be():
+    assert interval(summarize([0.5, 4.0])).text == "0.00 to 24.49"
+    assert interval(summarize([99.0, 93.0])) == Cell("57.88 to 100.00", pytest.approx(57.88, abs=0.01))
+    assert interval(summarize([-1.0, 3.0]), sign=True).text == "-24.41 to +26.41"
+    assert interval(summarize([-99.0, 99.0]), sign=True).text == "-100.00 to +100.00"

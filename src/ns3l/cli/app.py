@@ -10,6 +10,7 @@ import ns3l.cli.data as data_commands
 from ns3l.cli import models, results, studies, training
 from ns3l.cli.ending import ending
 from ns3l.cli.options import examples
+from ns3l.errors import UserError
 
 app = typer.Typer(
     name="ns3l",
@@ -49,6 +50,13 @@ def _program(
     pass
 
 
+def _refuse_empty(words: Sequence[str]) -> None:
+    """An empty path would mean the current folder, and is most often a variable of the shell that is not set."""
+    for before, word in zip(["ns3l", *words], words, strict=False):
+        if not word:
+            raise UserError(f"expected a word after {before}, got an empty one; is a variable not set?")
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line (of this process unless `words` are given) and exit with its code.
 
@@ -57,4 +65,5 @@ def main(words: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in given
     with ending(debug):
+        _refuse_empty(given)
         app([word for word in given if word != "--debug"], prog_name="ns3l")

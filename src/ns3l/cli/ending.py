@@ -107,10 +107,12 @@ def _silence(stream: TextIO) -> None:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Say warnings as one line on standard error, without the place in the code."""
+    """Say each warning once, as one line on standard error, without the place in the code."""
+    said: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        if not _rank():
+        if not _rank() and str(message) not in said:
+            said.add(str(message))
             print(f"ns3l: warning: {message}", file=sys.stderr, flush=True)
 
     before = warnings.showwarning

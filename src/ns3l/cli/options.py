@@ -75,7 +75,9 @@ Schedule = Annotated[
     float, typer.Option("--schedule", help="Scale all step counts: 0.25 is a quarter of the recipe's.")
 ]
 Replicas = Annotated[int | None, typer.Option("--replicas", min=1, help="Runs side by side on one GPU.")]
-Shown = Annotated[str, typer.Option("--progress", metavar="auto|plain|live|quiet")]
+Shown = Annotated[
+    str, typer.Option("--progress", metavar="auto|plain|live|quiet", help="A live table in a terminal, else lines.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The same as --progress quiet.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
 

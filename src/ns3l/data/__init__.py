@@ -44,6 +44,8 @@ def load(name: str | os.PathLike[str], root: str | os.PathLike[str] | None = Non
     text = os.fspath(name)
     if text in DATASETS:
         return DATASETS[text](root, **_known_options(text, options))
+    if not text.strip():
+        raise DataError(f"data are a known set or a path, got {text!r}; the current folder is called '.'")
     loader = _own_loader(Path(text))
     return loader(Path(text), **options)
 

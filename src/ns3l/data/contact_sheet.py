@@ -15,14 +15,17 @@ MOST_CLASSES = 60
 BACKGROUND, INK = (250, 250, 250), (30, 30, 30)
 
 
-def contact_sheet(dataset: Dataset, path: str | Path, columns: int = 10) -> Path:
-    """Write a PNG: for each class, then the unlabeled part, up to `columns` examples spread evenly over the set."""
+def contact_sheet(dataset: Dataset, path: str | Path, columns: int = 10, empty: bool = True) -> Path:
+    """Write a PNG: for each class, then the unlabeled part, up to `columns` examples spread evenly over the set.
+
+    Classes without an example have an empty row, or none where not `empty`.
+    """
     from PIL import Image, ImageDraw, ImageFont
 
     if not dataset.is_image:
         raise DataError(f"{dataset.name}: a contact sheet shows images, and these are features")
     path = Path(path)
-    rows = _rows(dataset, columns)
+    rows = _rows(dataset, columns, empty)
     scale = max(1, -(-LEAST_TILE // max(dataset.x.shape[1:3])))
     height, width = (side * scale for side in dataset.x.shape[1:3])
     line = max(height, 32) + GAP
@@ -44,11 +47,12 @@ def contact_sheet(dataset: Dataset, path: str | Path, columns: int = 10) -> Path
     return path
 
 
-def _rows(dataset: Dataset, columns: int) -> list[tuple[str, list[np.ndarray]]]:
+def _rows(dataset: Dataset, columns: int, empty: bool) -> list[tuple[str, list[np.ndarray]]]:
     rows = []
     for k, label in enumerate(dataset.classes[:MOST_CLASSES]):
         members = np.flatnonzero(dataset.y == k)
-        rows.append((_title(label, len(members)), _spread(dataset.x, members, columns)))
+        if empty or len(members):
+            rows.append((_title(label, len(members)), _spread(dataset.x, members, columns)))
     if len(dataset.classes) > MOST_CLASSES:
         rows.append((f"and {len(dataset.classes) - MOST_CLASSES} more classes", []))
     members = np.flatnonzero(dataset.y < 0)

@@ -44,11 +44,12 @@ def spread(summary: Summary, sign: bool = False) -> Cell:
 
 
 def interval(summary: Summary, sign: bool = False) -> Cell:
-    """The interval of the mean as a cell."""
+    """The interval of a mean error (with `sign`: of a mean difference), cut to what it can be, as a cell."""
     if summary.n < 2:
         return NONE
-    mark = "+" if sign else ""
-    return Cell(f"{summary.low:{mark}.2f} to {summary.high:{mark}.2f}", summary.low)
+    mark, least = ("+", -100.0) if sign else ("", 0.0)
+    low, high = max(summary.low, least), min(summary.high, 100.0)
+    return Cell(f"{low:{mark}.2f} to {high:{mark}.2f}", low)
 
 
 def p_value(value: float) -> Cell:

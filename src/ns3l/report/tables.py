@@ -11,7 +11,9 @@ from ns3l.report.run import Run, number, plain
 from ns3l.report.shapes import Cell, Table
 from ns3l.statistics import RULES, Paired, finding, missing_seeds, paired, summarize
 
-_CONDITIONS = "Mean ± sample standard deviation over n seeds, in per cent; intervals are 95 % t intervals."
+_CONDITIONS = (
+    "Mean ± sample standard deviation over n seeds, in per cent; intervals are 95 % t intervals, cut at 0 and 100."
+)
 
 
 def results(groups: Sequence[Group], rule: str | None) -> Table:
