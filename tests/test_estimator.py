@@ -21,7 +21,8 @@ from ns3l.schedule import Ramp
 from ns3l.terms import TERMS
 
 SIGNS = "labels -1 and 1: here -1 means unlabeled, so that they are refused with advice"
-EXPECTED = {"check_classifiers_classes": SIGNS}
+ROUNDING = "float32: the seventh digit of a probability depends on how many rows are predicted at once"
+EXPECTED = {"check_classifiers_classes": SIGNS, "check_methods_subset_invariance": ROUNDING}
 
 
 def small(method="ns3l", **settings):

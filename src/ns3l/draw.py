@@ -250,11 +250,13 @@ class Draw:
         Two numbers from every 32-bit word, each by one look into a table.
         """
         rows, each = shape[0], math.prod(shape[1:])
+        half = (each + 1) // 2
         if not self.parts and _eager(torch.device(self.device)):
-            words = self._words_on_host(rows * ((each + 1) // 2)).reshape(rows, (each + 1) // 2)
-            levels = np.concatenate((words >> 19, (words >> 3) & (_LEVELS - 1)), 1)[:, :each].astype(np.int64)
-            return torch.from_numpy(_noise_table()[levels]).reshape(tuple(shape))
-        bits = self.bits((rows, (each + 1) // 2))
+            words, levels = self._words_on_host(rows * half).reshape(rows, half), _noise_table()
+            noise = np.empty((rows, 2 * half), np.float32)
+            noise[:, :half], noise[:, half:] = levels[words >> 19], levels[(words >> 3) & (_LEVELS - 1)]
+            return torch.from_numpy(noise)[:, :each].reshape(tuple(shape))
+        bits = self.bits((rows, half))
         table = _integers("noise", 0.0, torch.device(self.device))
         level = torch.cat((bits >> 19, (bits >> 3) & (_LEVELS - 1)), 1)[:, :each]
         return (table.float() * 2.0**-_UNIT)[level].reshape(tuple(shape))
