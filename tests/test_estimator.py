@@ -1,7 +1,9 @@
 """The scikit-learn door: labels and rows in every form, scikit-learn's own checks, saving, diagnosis."""
 
 import pickle
+import signal
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -265,6 +267,55 @@ def test_nothing_works_before_fit(blobs):
     for call in (lambda m: m.predict(blobs[0]), lambda m: m.save("x"), lambda m: m.diagnose()):
         with pytest.raises(NotFittedError):
             call(small())
+
+
+class Impatient(nn.Linear):
+    """A network whose user presses Ctrl-C in training."""
+
+    def forward(self, rows):
+        if self.training and torch.is_grad_enabled():
+            signal.raise_signal(signal.SIGINT)
+        return super().forward(rows)
+
+
+def impatient():
+    return Impatient(4, 3)
+
+
+def test_an_interrupted_fit_leaves_no_half_model_and_the_global_state_alone(blobs):
+    x, _, y = blobs
+    model = small().fit(x, y + (y >= 0))
+    state, handlers = torch.get_rng_state(), [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(network=impatient, steps=10**6).fit(x, y)
+    with pytest.raises(NotFittedError):
+        model.predict(x)  # the earlier model's classes are not those of this fit
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()) == (deterministic, threads)
+    assert model.set_params(network="auto", steps=20).fit(x, y).classes_.tolist() == [0, 1, 2]
+
+
+def test_a_pipeline_is_kept_as_it_is(blobs, tmp_path):
+    x, _, y = blobs
+    pipeline = make_pipeline(StandardScaler(), small()).fit(x, y)
+    joblib.dump(pipeline, tmp_path / "pipeline.joblib")
+    again = joblib.load(tmp_path / "pipeline.joblib")
+    assert (again.predict_proba(x) == pipeline.predict_proba(x)).all()
+    pipeline[-1].save(tmp_path / "model")
+    scaled = pipeline[0].transform(x).astype(np.float32)
+    assert ns3l.load_model(tmp_path / "model").probabilities(scaled) == pytest.approx(
+        pipeline.predict_proba(x), abs=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_processes_give_what_one_process_gives(blobs):
+    x, _, y = blobs
+    pipeline = make_pipeline(StandardScaler(), small())
+    alone, together = (cross_val_score(pipeline, x, y, cv=3, n_jobs=jobs) for jobs in (1, 2))
+    assert (alone == together).all()
 
 
 def test_a_run_that_is_lost_says_so(blobs):

@@ -88,6 +88,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, X_unlabeled: Any = None) -> Self:
         """Train on rows X with labels y, and on the rows of X_unlabeled, if any, as further unlabeled ones."""
+        self.__dict__.pop("model_", None)  # where this fit breaks off, an earlier model is none of the new classes
         rows = self._rows(X, reset=True)
         data, self.classes_ = _data(rows, y, None if X_unlabeled is None else self._rows(X_unlabeled))
         self.seed_ = _seed(self.random_state)
@@ -150,6 +151,9 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):
         recipe, factory = self._recipe(data)
         how = How(self.device, "quiet", network=factory)
         return compared(recipe, data, self.seed_, how, folds, self.behavior_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

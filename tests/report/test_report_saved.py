@@ -116,7 +116,7 @@ def first_run(**changes) -> list:
         ({"runs": first_run(result=[])}, "result must be an object"),
         ({"runs": first_run(metrics={})}, "whole numbers"),
         ({"runs": first_run(metrics={"step": [0.5]})}, "whole numbers"),
-        ({"runs": first_run(metrics={"step": [10**400]})}, "whole numbers"),
+        ({"runs": first_run(metrics={"step": [10**400]})}, "401 digits"),
         ({"runs": first_run(metrics={"step": list(range(2000))})}, "at most 1,000"),
         ({"runs": []}, "found none"),
     ],
