@@ -55,6 +55,14 @@ def test_wrong_words_are_wrong_use():
     assert ns3l("train", "digits", "--steps", "many").code == 2
 
 
+def test_no_words_and_h_show_help_and_the_version_is_said_alone():
+    assert "Commands" in ns3l().out + ns3l().err
+    assert ns3l("-h").out == ns3l("--help").out
+    assert ns3l("train", "-h").code == 0
+    version = ns3l("--version", "train", "cifra10")
+    assert (version.code, version.err) == (0, "") and version.out.startswith("ns3l ")
+
+
 def test_debug_shows_the_traceback():
     with pytest.raises(DataError):
         main(["train", "cifra10", "--debug"])

@@ -68,6 +68,10 @@ def test_text_is_read_as_json_where_it_fits():
     assert changed.terms["vat"].term.xi == 0.5
 
 
+def test_an_option_that_is_false_is_set():
+    assert override(MADE, {"network.options.bias": "false"}).network.options["bias"] is False
+
+
 def test_a_name_chooses_a_kind_with_its_defaults():
     changed = override(MADE, {"optimizer": "sgd", "ns3l.negatives": "uniform", "network": "small-conv-net"})
     assert changed.optimizer == SGD()
@@ -132,6 +136,7 @@ def test_what_was_set_says_so_in_the_sources():
     assert {source for path, _, source in describe(whole) if path.startswith("ns3l.weight")} == {"set by the user"}
     assert told["vat.eps"] == "Oliver et al. 2018, released settings"
     assert told["execution.mode"] == "default"
+    assert told["method"] == told["classes"] == "", "they are no settings"
 
 
 def test_a_description_has_every_value_once():
