@@ -83,6 +83,16 @@ def test_a_method_is_compared_with_supervised_then_with_itself_without_ns3l():
     assert all("+0.00 points on 1 split)" in told.text for told in findings(groups, None))
 
 
+def test_a_finding_says_on_what_only_where_that_differs():
+    short = [made("supervised", 0, 17.0, schedule=0.5), made("ns3l", 0, 15.0, schedule=0.5)]
+    whole = [made("supervised", 0, 16.0), made("ns3l", 0, 14.0)]
+    assert [one.text[:23] for one in findings(group(whole), None)] == ["ns3l against supervised"]
+    assert {one.text.split(": ")[0] for one in findings(group(short + whole), None)} == {
+        "fashion-mnist, 2,000 labels",
+        "fashion-mnist, 2,000 labels, schedule 0.5",
+    }
+
+
 def test_names_of_methods_end_no_line_at_a_hyphen():
     assert unbroken("ns3l-nn-exclude-4", 18) == '<span class="word">ns3l-nn-exclude-4</span>'
     assert unbroken("a <b> " + 40 * "x/") == (

@@ -129,15 +129,20 @@ def _finding(pairs: Paired, base: Group) -> Cell:
 
 
 def findings(groups: Sequence[Group], rule: str | None) -> tuple[Cell, ...]:
-    """One sentence for each method that has a baseline on the same splits."""
-    return tuple(_sentence(one, base, rule) for one in headline(groups, rule) for base in baselines(one, groups)[:1])
+    """One sentence for each method that has a baseline on the same splits; on what, where that is not all the same."""
+    several = len({one.bench for one in groups}) > 1
+    return tuple(
+        _sentence(one, base, rule, f"{one.bench.name}: " * several)
+        for one in headline(groups, rule)
+        for base in baselines(one, groups)[:1]
+    )
 
 
-def _sentence(one: Group, base: Group, rule: str | None) -> Cell:
+def _sentence(one: Group, base: Group, rule: str | None, where: str) -> Cell:
     pairs = paired(one.errors(rule), base.errors(rule))
     words, gain = _finding(pairs, base), pairs.difference
     amount = f" ({spread(gain, sign=True).text} points on {gain.n} split{'s'[: gain.n - 1]})" if gain.n else ""
-    return Cell(f"{one.bench.name}: {one.name} against {base.name}: {words.text}{amount}.", None, words.tone)
+    return Cell(f"{where}{one.name} against {base.name}: {words.text}{amount}.", None, words.tone)
 
 
 def picked(groups: Sequence[Group], rule: str | None) -> Table:
