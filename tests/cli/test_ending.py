@@ -24,7 +24,10 @@ from ns3l.train import Stopped
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.csv"), 2, "a.csv: no such file"),
         (PermissionError(errno.EACCES, "Permission denied", "a.csv"), 2, "a.csv: permission denied"),
         (OSError(errno.ENOSPC, "No space left on device"), 2, "no space left"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 2, "disk quota exceeded"),
+        (OSError(errno.EBADF, "Bad file descriptor"), 1, "--debug"),
         (ModuleNotFoundError("No module named 'onnx'", name="onnx"), 2, "pip install 'ns3l[onnx]'"),
+        (ModuleNotFoundError("No module named 'ray'", name="ray.util"), 2, "pip install 'ns3l[ray]'"),
         (ModuleNotFoundError("No module named 'x'", name="x"), 1, "--debug"),
         (ZeroDivisionError("division by zero"), 1, "unexpected ZeroDivisionError: division by zero"),
     ],
@@ -101,6 +104,7 @@ def test_only_the_first_process_of_a_job_prints(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"), ending():
         print("progress")
         print("a note", file=sys.stderr)
+        warnings.showwarning(UserWarning("mind this"), UserWarning, "file", 1)
         raise DataError("wrong")
     assert capsys.readouterr() == ("", "")
     with pytest.raises(SystemExit, match="1"), ending():

@@ -41,6 +41,8 @@ def test_seeds_in_the_default_folder_and_json(tmp_path, monkeypatch):
     assert all((tmp_path / folder / "result.json").exists() for folder in folders)
     assert told["validation_error"]["n"] == 2
     assert told["test_error"]["mean"] is None
+    errors = [run["validation_error"]["last"] for run in told["runs"]]
+    assert told["validation_error"]["std"] == pytest.approx(np.std(errors, ddof=1))
     assert "20% is held out" in ended.err
     assert "step 3/3" in ended.err, "progress beside the document"
     alone = ns3l("train", "digits", *SMALL, "--seed", 4, "--out", "runs/digits/supervised", "--quiet")
