@@ -74,6 +74,13 @@ def test_a_model_that_computes_something_else_is_not_kept(tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("rows", [1, 7])
+def test_logits_that_are_no_numbers_are_not_taken_for_equal(rows):
+    model = untrained((4,))
+    with pytest.raises(ExportError, match="differ by nan"):
+        exporting._checked(model, lambda x: model.logits(x) * (float("nan") if len(x) == rows else 1))
+
+
 def test_wrong_words(tmp_path):
     model = untrained((4,))
     with pytest.raises(UserError, match="formats are onnx"):
