@@ -24,6 +24,7 @@ def test_threads_are_put_back():
 
 
 def test_tasks_are_wide_where_that_gains(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert Local().width(ns3l.How(device="cpu")) == 1
     assert Local().width(ns3l.How(device="cuda:0")) == 10
     assert Local().width(ns3l.How(device="cpu", replicas=3)) == 3

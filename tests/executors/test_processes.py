@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 from tests.executors.small_study import kill_always, kill_once, small, weights
 
 import ns3l
@@ -67,7 +68,8 @@ def test_a_signal_saves_every_worker(tmp_path):
     assert weights(tmp_path / "many") == weights(tmp_path / "one")
 
 
-def test_mistakes_are_refused(tmp_path):
+def test_mistakes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(UserError, match="workers >= 1 and threads >= 1"):
         Processes(0)
     with pytest.raises(UserError, match="worker processes are for CPUs"):
