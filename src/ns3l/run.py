@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -193,6 +194,8 @@ def memory_used(device: torch.device) -> float:
     """The most memory used so far, in megabytes: the GPU's, or this process's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    if (status := Path("/proc/self/status")).exists():  # what the kernel keeps for getrusage is the parent's, if more
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

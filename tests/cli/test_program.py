@@ -49,8 +49,8 @@ def test_an_interrupted_run_continued_ends_equal(tmp_path, number, code):
 
 @pytest.mark.slow
 def test_a_job_of_two_processes(tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
-    words = [*torchrun, "--master-port", "0", "-m", "ns3l", *RUN, "--steps", "4", "--out", tmp_path / "r"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    words = [*torchrun, "--nproc-per-node", "2", "-m", "ns3l", *RUN, "--steps", "4", "--out", tmp_path / "r"]
     done = call(*words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ns3l on digits") == 1
