@@ -1,7 +1,10 @@
 """One run's folder: what it records, what it evaluates, what the end writes."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from tests.training import QUIET, clouds, lines, recipe
 
 from ns3l.model import load_model
 from ns3l.recipe import EvaluationPlan
+from ns3l.run import memory_used
 from ns3l.train import fit
 
 
@@ -50,6 +54,19 @@ def test_the_model_in_the_folder_is_the_result_of_the_run(run):
     np.testing.assert_array_equal(one.probabilities(x), other.probabilities(x))
     error = 100 * float((one.probabilities(x).argmax(1) != clouds().y_test).mean())
     assert error == pytest.approx(run[1].errors()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child does not take over its parent's figure")
+def test_memory_used_is_that_of_this_process_not_of_its_parent():
+    large = np.ones(150_000_000)  # 1,200 MB
+    words = "import torch; from ns3l.run import memory_used; print(memory_used(torch.device('cpu')))"
+    told = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout
+    assert 50 < float(told) < 1000 < large.nbytes / 2**20
+
+
+def test_memory_used_where_the_system_does_not_tell_the_peak(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda _: "Name:\tpython\nVmRSS:\t1 kB\n")
+    assert memory_used(torch.device("cpu")) > 50
 
 
 def test_the_environment_is_recorded(run):

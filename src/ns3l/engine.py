@@ -258,7 +258,6 @@ class Engine:
         except Exception as problem:  # whatever a compiler or a user's network may raise
             said = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
             self.mode, self.reason = "eager", f"{self.mode} failed: {said}"
-            self._replay = self._eager
             for replica in self.replicas:
                 replica.asks = self.device.type == "cpu"
                 replica.plainly()

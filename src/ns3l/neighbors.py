@@ -36,31 +36,31 @@ def class_ranks(
         raise ValueError(f"block is a number of rows, at least 1, or None, but got {block!r}")
     ranks = torch.empty(len(pool_x), classes, dtype=torch.int16)
     for start in range(0, len(pool_x), block):
-        rows = _rows("pool", pool_x, start, block, device)
+        rows, _ = _rows("pool", pool_x, start, block, device)
         nearest = torch.full((len(rows), classes), torch.inf, dtype=rows.dtype, device=device)
         for begin in range(0, len(labeled_x), block):
-            distance = _distance(rows, _rows("labeled", labeled_x, begin, block, device))
+            others, norms = _rows("labeled", labeled_x, begin, block, device)
+            distance = torch.addmm(norms, rows, others.T, alpha=-2)  # squared, up to a constant for each pool row
             nearest.scatter_reduce_(1, labels[begin : begin + block].expand(len(rows), -1), distance, "amin")
         order = nearest.argsort(dim=1, stable=True)
         ranks[start : start + block] = order.argsort(1).to(torch.int16)
     return ranks.to(device)
 
 
-def _rows(side: str, x: np.ndarray | Tensor, start: int, count: int, device: torch.device | str) -> Tensor:
+def _rows(
+    side: str, x: np.ndarray | Tensor, start: int, count: int, device: torch.device | str
+) -> tuple[Tensor, Tensor]:
+    """Rows of a block, flat, and their squared norms."""
     part = x[start : start + count]
     rows = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
     rows = rows.to(device).flatten(1)
     rows = rows.to(widest(rows.device))
-    sound = rows.square().sum(1).isfinite()
+    norms = rows.square().sum(1)
+    sound = norms.isfinite()
     if not sound.all():
         place = start + int(sound.int().argmin())
         raise ValueError(f"{side} row {place} has a number that is not finite, or whose square is not; clean it first")
-    return rows
-
-
-def _distance(rows: Tensor, others: Tensor) -> Tensor:
-    """Squared distances [rows, others] up to a constant per row of `rows`."""
-    return torch.addmm(others.square().sum(1), rows, others.T, alpha=-2)
+    return rows, norms
 
 
 def _check(labeled_x: np.ndarray | Tensor, labels: Tensor, pool_x: np.ndarray | Tensor, classes: int) -> None:

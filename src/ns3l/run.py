@@ -1,5 +1,6 @@
 """One run while it is trained: begun or taken up, evaluated, recorded, saved, ended."""
 
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,8 +195,9 @@ def memory_used(device: torch.device) -> float:
     """The most memory used so far, in megabytes: the GPU's, or this process's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    if (status := Path("/proc/self/status")).exists():  # what the kernel keeps for getrusage is the parent's, if more
-        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    status = Path("/proc/self/status")  # what getrusage tells on Linux is the parent's memory where that was more
+    if status.exists() and (found := re.search(r"VmHWM:\s+(\d+)", status.read_text())):
+        return int(found[1]) / 1024
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -141,7 +141,7 @@ def findings(groups: Sequence[Group], rule: str | None) -> tuple[Cell, ...]:
 def _sentence(one: Group, base: Group, rule: str | None, where: str) -> Cell:
     pairs = paired(one.errors(rule), base.errors(rule))
     words, gain = _finding(pairs, base), pairs.difference
-    amount = f" ({spread(gain, sign=True).text} points on {gain.n} split{'s'[: gain.n - 1]})" if gain.n else ""
+    amount = f" ({spread(gain, sign=True).text} points on {gain.n} split{'s' * (gain.n > 1)})" if gain.n else ""
     return Cell(f"{where}{one.name} against {base.name}: {words.text}{amount}.", None, words.tone)
 
 
