@@ -39,22 +39,18 @@ def _constant(function: F) -> F:
     return function
 
 
-def philox(counter: Tensor, key: Sequence[int | Tensor]) -> Tensor:
-    """Philox4x32-10 of counters [4, n] under a key of two 32-bit words: four random 32-bit words each, as int64."""
-    multipliers = _integers("multipliers", 0.0, counter.device)
-    even, odd = counter[0::2], counter[1::2]  # words 0 and 2, words 1 and 3
-    keys = _round_keys(key, counter.device)
+def philox(counter: Sequence[Tensor] | Tensor, key: Sequence[int | Tensor]) -> Tensor:
+    """Philox4x32-10 of counters (four words) under a key of two 32-bit words: four random 32-bit words each, as int64.
+
+    Word by word, in plain arithmetic, so that a compiler makes one kernel of it.
+    """
+    c0, c1, c2, c3 = counter
     for i in range(_ROUNDS):
-        product = even * multipliers
-        even = ((product >> 32) & _MASK).flip(0) ^ odd ^ keys[i]
-        odd = (product & _MASK).flip(0)
-    return torch.stack((even[0], odd[0], even[1], odd[1]))
-
-
-def _round_keys(key: Sequence[int | Tensor], device: torch.device) -> Tensor:
-    """The key of every round, [rounds, 2, 1]: the Weyl sequence of the two words."""
-    words = torch.stack([torch.as_tensor(word, dtype=torch.int64, device=device) for word in key])
-    return (_integers("weyl", 0.0, device) + words[:, None]) & _MASK
+        k0, k1 = ((word + i * weyl) & _MASK for word, weyl in zip(key, _WEYL, strict=True))
+        first, second = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c2 = ((second >> 32) & _MASK) ^ c1 ^ k0, ((first >> 32) & _MASK) ^ c3 ^ k1
+        c1, c3 = second & _MASK, first & _MASK
+    return torch.stack((c0, c1, c2, c3))
 
 
 def host_words(seed: int, stream: int, step: int, blocks: int, steps: int = 1) -> np.ndarray:
@@ -124,10 +120,6 @@ def _integers(kind: str, alpha: float, device: torch.device) -> Tensor:
 
 @_constant
 def _values(kind: str, alpha: float) -> list:
-    if kind == "multipliers":
-        return [[word] for word in _MULTIPLIERS]
-    if kind == "weyl":
-        return [[[i * word] for word in _WEYL] for i in range(_ROUNDS)]
     if kind == "noise":
         return [round(value * 2**_UNIT) for value in _noise_levels()]
     quantiles = _half_normal_quantiles() if kind == "normal" else _beta_quantiles(alpha)
@@ -220,7 +212,7 @@ class Draw:
         block = torch.arange((count + 3) // 4, dtype=torch.int64, device=device)
         stream = torch.full_like(block, _stream_number(self.path))
         low, high = (torch.zeros_like(block) + word for word in _words(self.step))
-        words = philox(torch.stack((block, low, stream, high)), _words(self.seed))
+        words = philox((block, low, stream, high), _words(self.seed))
         return words.reshape(-1)[:count].reshape(shape)
 
     def integers(self, low: int, high: int, shape: int | Sequence[int]) -> Tensor:
