@@ -127,10 +127,10 @@ def seconds(call: Callable[[], Any], least: float) -> float:
     wait()
     start, count = time.perf_counter(), 0
     while count == 0 or time.perf_counter() - start < least:
-        for _ in range(200 if torch.cuda.is_available() else 1):
+        for _ in range(20 if torch.cuda.is_available() else 1):
             call()
         wait()
-        count += 200 if torch.cuda.is_available() else 1
+        count += 20 if torch.cuda.is_available() else 1
     return (time.perf_counter() - start) / count
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from ns3l.flat import Flat
 from ns3l.networks import SmallConvNet
-from ns3l.optimize import SGD, Adam, Flat, clipped
+from ns3l.optimize import SGD, Adam, clipped
 from ns3l.schedule import StepDecay
 
 
@@ -113,8 +114,8 @@ def test_weights_that_a_loss_does_not_read_have_gradient_zero_and_frozen_ones_no
 def test_decay_spares_biases_and_batch_norm():
     net = network()
     flat = Flat(net)
-    parts = flat.decayed("kernels").split([p.numel() for p in net.parameters()])
-    marked = dict(zip([name for name, _ in net.named_parameters()], parts, strict=True))
+    parts = flat.decayed("kernels").split([p.numel() for p in flat.parameters])
+    marked = dict(zip(flat.names, parts, strict=True))
     assert {name for name, mark in marked.items() if mark.all()} == {"0.weight", "3.weight"}
     assert {name for name, mark in marked.items() if not mark.any()} == {"0.bias", "1.weight", "1.bias", "3.bias"}
     assert flat.decayed("all").all()

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ns3l.batch import Source
 from ns3l.distributed import Job
 from ns3l.draw import Draw
+from ns3l.flat import Flat, FromVector
 from ns3l.networks import Average
-from ns3l.optimize import Flat
 from ns3l.passes import Compile, as_written
 from ns3l.precision import rounding, widest
 from ns3l.recipe import Execution, Recipe
@@ -81,6 +81,7 @@ class Replica:
 
     def plainly(self) -> None:
         """Run every part of the step as it is written."""
+        self.flat.leaves = self.flat.parameters
         self.networks: tuple[Any, Any] = self.student, None if self.average is None else self.average.network
         self.batch, self.take, self.losses_of = self.source.batch, self._take, self.objective.losses
         self.compile: Compile = as_written
@@ -88,9 +89,10 @@ class Replica:
     def compiled(self, style: str) -> None:
         """Run the parts of the step compiled, with numbers on the device; evaluation stays eager."""
         self.asks = False  # a plain number that changes would be compiled anew in every step
-        student, teacher = self.networks
+        teacher = self.networks[1]
         self.compile = cache(partial(torch.compile, mode=style, dynamic=False))
-        self.networks = self.compile(student), None if teacher is None else self.compile(teacher)
+        whole = FromVector(self.student, self.flat, self.compile).train()
+        self.networks = whole, None if teacher is None else self.compile(teacher)
         self.batch, self.take = self.compile(self.source.batch), self.compile(self._take)
         self.losses_of = self.compile(self.objective.losses)
 
@@ -176,7 +178,7 @@ class Replica:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the coming steps depend on; the tensors themselves."""
-        held = {"count": self.count, "fault": self.fault, "sums": self.sums, "weights": self.flat.vector}
+        held = {"count": self.count, "fault": self.fault, "sums": self.sums, "vector": self.flat.vector}
         held |= {f"moments.{name}": value for name, value in self.moments.items()}
         held |= {f"buffers.{name}": value for name, value in self.student.named_buffers()}
         if self.average is not None:

@@ -2,46 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ns3l.flat import Decayed
 from ns3l.precision import widest
 from ns3l.schedule import Schedule, at
 
 Moments = dict[str, Tensor]
-Decayed = Literal["kernels", "all"]
-
-
-class Flat:
-    """The trainable weights of a network as one vector, of which its parameters become views."""
-
-    def __init__(self, network: nn.Module) -> None:
-        self.parameters = [p for p in network.parameters() if p.requires_grad]
-        if not self.parameters or len({(p.dtype, p.device) for p in self.parameters}) > 1:
-            raise ValueError("a network to train needs parameters, all of one dtype and on one device")
-        self.nhwc = [_channels_last(p) for p in self.parameters]
-        self.vector = self.gather([p.detach() for p in self.parameters])
-        sizes = [p.numel() for p in self.parameters]
-        for parameter, part, nhwc in zip(self.parameters, self.vector.split(sizes), self.nhwc, strict=True):
-            parameter.data = _shaped(part, parameter.shape, nhwc)
-
-    def gather(self, tensors: list[Tensor]) -> Tensor:
-        """Tensors of the parameters' shapes, gradients say, in the order of the vector."""
-        parts = [t.permute(0, 2, 3, 1) if nhwc else t for t, nhwc in zip(tensors, self.nhwc, strict=True)]
-        return torch.cat([part.reshape(-1) for part in parts])
-
-    def gradient(self, loss: Tensor) -> Tensor:
-        """The gradient of a loss; zero where it does not depend on a weight."""
-        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        return self.gather(
-            [torch.zeros_like(p) if g is None else g for g, p in zip(found, self.parameters, strict=True)]
-        )
-
-    def decayed(self, which: Decayed) -> Tensor:
-        """1 where weight decay applies: kernels (matrices and convolutions, not biases and batch norm), or all."""
-        return self.gather([torch.full_like(p, which == "all" or p.dim() > 1).detach() for p in self.parameters])
 
 
 class Optimizer(ABC):
@@ -133,16 +102,6 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "sgd": SGD}
 def clipped(gradient: Tensor, norm: float | None) -> Tensor:
     """The gradient, scaled down to a norm where it is longer."""
     return gradient if norm is None else gradient * (norm / gradient.norm().clamp(min=norm))
-
-
-def _channels_last(x: Tensor) -> bool:
-    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-
-
-def _shaped(part: Tensor, shape: torch.Size, nhwc: bool) -> Tensor:
-    if not nhwc:
-        return part.view(shape)
-    return part.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
 
 
 def _check(lr: float | Schedule, weight_decay: float, decays: str, clip: float | None) -> None:

@@ -14,7 +14,7 @@ from ns3l.distributed import Job, synchronize
 from ns3l.draw import Draw
 from ns3l.engine import Fault, Replica
 from ns3l.environment import environment, hardware
-from ns3l.errors import RecipeError
+from ns3l.errors import RecipeError, RunError
 from ns3l.evaluate import Errors, evaluate, logits_of
 from ns3l.model import Model, load_model
 from ns3l.networks import build
@@ -92,6 +92,11 @@ def _resume(run: Run, place: Job) -> None:
     found = run.folder.load_checkpoint() if run.folder else None
     if found is not None:
         tensors, meta = found
+        if missing := run.replica.state().keys() - tensors.keys():
+            raise RunError(
+                f"The checkpoint in {run.plan.path} lacks {', '.join(sorted(missing)[:3])}: another version of ns3l "
+                "wrote it. Finish the run with that version, or train anew in another folder."
+            )
         run.replica.load(tensors)
         run.replica.fault.fill_(-1)
         run.errors = Errors(tuple((step, validation, test) for step, validation, test in meta["history"]))
