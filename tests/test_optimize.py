@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from ns3l.flat import Flat
-from ns3l.networks import SmallConvNet
 from ns3l.optimize import SGD, Adam, clipped
 from ns3l.schedule import StepDecay
 
@@ -84,43 +83,6 @@ def test_a_scheduled_learning_rate_is_that_of_the_step():
         torch.testing.assert_close(after, torch.full((2,), expected))
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_parameters_are_views_of_the_vector_and_gradients_in_its_order(channels_last):
-    net = SmallConvNet(3, width=4)
-    if channels_last:
-        net = net.to(memory_format=torch.channels_last)
-    before = [p.detach().clone() for p in net.parameters()]
-    flat = Flat(net)
-    assert all(torch.equal(p, b) for p, b in zip(net.parameters(), before, strict=True))
-    kernel = next(p for p in net.parameters() if p.dim() == 4 and p.shape[1] > 1)
-    assert kernel.is_contiguous(memory_format=torch.channels_last) == channels_last
-    x = torch.randn(4, 1, 8, 8)
-    expected = torch.autograd.grad(net(x).square().sum(), list(net.parameters()))
-    gradient = flat.gradient(net(x).square().sum())
-    flat.vector.sub_(gradient)
-    for p, b, g in zip(net.parameters(), before, expected, strict=True):
-        torch.testing.assert_close(p, b - g)
-
-
-def test_weights_that_a_loss_does_not_read_have_gradient_zero_and_frozen_ones_none():
-    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
-    net[2].requires_grad_(False)
-    flat = Flat(net)
-    assert len(flat.vector) == 12
-    gradient = flat.gradient(net[0](torch.ones(1, 2)).sum())
-    assert gradient[:6].all() and not gradient[6:].any()
-
-
-def test_decay_spares_biases_and_batch_norm():
-    net = network()
-    flat = Flat(net)
-    parts = flat.decayed("kernels").split([p.numel() for p in flat.parameters])
-    marked = dict(zip(flat.names, parts, strict=True))
-    assert {name for name, mark in marked.items() if mark.all()} == {"0.weight", "3.weight"}
-    assert {name for name, mark in marked.items() if not mark.any()} == {"0.bias", "1.weight", "1.bias", "3.bias"}
-    assert flat.decayed("all").all()
-
-
 def test_a_short_gradient_is_not_clipped():
     assert torch.equal(clipped(torch.tensor([0.3, 0.4]), 1.0), torch.tensor([0.3, 0.4]))
     torch.testing.assert_close(clipped(torch.tensor([3.0, 4.0]), 1.0), torch.tensor([0.6, 0.8]))
@@ -135,8 +97,6 @@ def test_a_short_gradient_is_not_clipped():
         (lambda: Adam(decays="some"), "decays 'kernels' or 'all'"),
         (lambda: SGD(momentum=1.0), r"momentum in \[0, 1\), got 1.0"),
         (lambda: SGD(clip=0.0), "clip positive or None"),
-        (lambda: Flat(nn.ReLU()), "needs parameters"),
-        (lambda: Flat(nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1).double()])), "all of one dtype"),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 
+from ns3l.passes import Compile
+
 Decayed = Literal["kernels", "all"]
 
 
