@@ -11,6 +11,7 @@ from ns3l import engine, loss, optimize, schedule
 from ns3l.distributed import Job
 from ns3l.draw import Draw
 from ns3l.engine import Engine, Fault, Replica, settings
+from ns3l.errors import RecipeError
 from ns3l.networks import build
 from ns3l.objective import Term
 from ns3l.optimize import SGD, Adam
@@ -324,3 +325,16 @@ def test_a_device_without_float64_takes_steps(method, monkeypatch):
         Engine([one], made.execution).advance(0, 3)
     assert one.count == 3
     assert one.losses()["total"] > 0
+
+
+def test_a_layer_that_cannot_be_repeated_is_named_with_the_way_out(monkeypatch):
+    def refused(*_):
+        raise RuntimeError("pool_backward_cuda does not have a deterministic implementation, but you set ...")
+
+    monkeypatch.setattr(Replica, "step", refused)
+    made = recipe()
+    with (
+        pytest.raises(RecipeError, match=r"^pool_backward_cuda, .*execution.deterministic=False"),
+        settings(made.execution, torch.device("cpu")),
+    ):
+        Engine([replica(made)], made.execution).advance(0, 1)

@@ -39,15 +39,17 @@ def _constant(function: F) -> F:
     return function
 
 
-def philox(counter: Sequence[Tensor] | Tensor, key: Sequence[int | Tensor]) -> Tensor:
+def philox(counter: Sequence[int | Tensor] | Tensor, key: Sequence[int | Tensor]) -> Tensor:
     """Philox4x32-10 of counters (four words) under a key of two 32-bit words: four random 32-bit words each, as int64.
 
-    Word by word, in plain arithmetic, so that a compiler makes one kernel of it.
+    Word by word, so that a compiler makes one kernel of it. The multipliers are tensors, for Triton would multiply
+    places by numbers in 32 bits.
     """
     c0, c1, c2, c3 = counter
+    multipliers = _integers("multipliers", 0.0, torch.as_tensor(c0).device)
     for i in range(_ROUNDS):
         k0, k1 = ((word + i * weyl) & _MASK for word, weyl in zip(key, _WEYL, strict=True))
-        first, second = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        first, second = c0 * multipliers[0], c2 * multipliers[1]
         c0, c2 = ((second >> 32) & _MASK) ^ c1 ^ k0, ((first >> 32) & _MASK) ^ c3 ^ k1
         c1, c3 = second & _MASK, first & _MASK
     return torch.stack((c0, c1, c2, c3))
@@ -120,6 +122,8 @@ def _integers(kind: str, alpha: float, device: torch.device) -> Tensor:
 
 @_constant
 def _values(kind: str, alpha: float) -> list:
+    if kind == "multipliers":
+        return list(_MULTIPLIERS)
     if kind == "noise":
         return [round(value * 2**_UNIT) for value in _noise_levels()]
     quantiles = _half_normal_quantiles() if kind == "normal" else _beta_quantiles(alpha)
@@ -210,9 +214,8 @@ class Draw:
         if _eager(device):
             return torch.from_numpy(self._words_on_host(count).astype(np.int64)).reshape(shape)
         block = torch.arange((count + 3) // 4, dtype=torch.int64, device=device)
-        stream = torch.full_like(block, _stream_number(self.path))
-        low, high = (torch.zeros_like(block) + word for word in _words(self.step))
-        words = philox((block, low, stream, high), _words(self.seed))
+        low, high = _words(self.step)
+        words = philox((block, low, _stream_number(self.path), high), _words(self.seed))
         return words.reshape(-1)[:count].reshape(shape)
 
     def integers(self, low: int, high: int, shape: int | Sequence[int]) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ns3l.batch import Source
 from ns3l.distributed import Job
 from ns3l.draw import Draw
+from ns3l.errors import RecipeError
 from ns3l.flat import Flat, FromVector
 from ns3l.networks import Average
 from ns3l.passes import Compile, as_written
@@ -219,6 +220,13 @@ def settings(execution: Execution, device: torch.device) -> Iterator[None]:
         tf32 = device.type == "cuda" and execution.precision == "bf16"
         with rounding("tf32") if tf32 else nullcontext():
             yield
+    except RuntimeError as problem:
+        if "does not have a deterministic implementation" not in str(problem):
+            raise
+        raise RecipeError(
+            f"{str(problem).split()[0]}, which the network uses, cannot be repeated bit for bit on this device: take "
+            "execution.deterministic=False, or another layer in its place"
+        ) from problem
     finally:
         torch.use_deterministic_algorithms(before[0])
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before[1:3]

@@ -1,5 +1,6 @@
 """Training: runs side by side on a device, from data and recipes to results. The loop itself is `_loop`."""
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -122,6 +123,7 @@ def _group(plans: list[Plan], shared: Shared, stop: Interruption) -> list[Traine
         for run in runs:
             close(run)
     runs.clear()
+    gc.collect()  # compiled steps hold each other in circles
     torch.cuda.empty_cache()
     half = len(plans) // 2
     return _group(plans[:half], shared, stop) + _group(plans[half:], shared, stop)

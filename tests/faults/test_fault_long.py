@@ -17,6 +17,7 @@ from tests.faults.campaign import QUIET, blobs, many, row, same_end, tiny
 
 from ns3l import train as training
 from ns3l.data.dataset import Dataset
+from ns3l.recipe import Network
 from ns3l.record import index, write_json
 from ns3l.split import SplitRequest
 from ns3l.store import Staged
@@ -120,6 +121,37 @@ def test_out_of_device_memory(tmp_path, monkeypatch):
         for seed in range(4):
             same_end(tmp_path / "group" / f"seed-{seed}", tmp_path / "alone" / f"seed-{seed}")
         told.note = f"groups of {', '.join(map(str, sizes))} were tried"
+
+
+@pytest.mark.gpu
+def test_out_of_device_memory_provoked(tmp_path, monkeypatch):
+    """The same on a GPU whose memory really ends: eight replicas of 67 MB of weights within three gigabytes."""
+    true, sizes = training.Engine, []
+
+    class Counted(true):
+        """An engine that is counted."""
+
+        def __init__(self, replicas, execution):
+            sizes.append(len(replicas))
+            super().__init__(replicas, execution)
+
+    recipe = replace(tiny(steps=20), network=Network("mlp", {"hidden": [4096, 4096]}))
+    how = replace(QUIET, device="cuda", replicas=8)
+    fit(recipe, blobs(), seeds=range(8), out=tmp_path / "alone", how=replace(how, replicas=1))
+    monkeypatch.setattr(training, "Engine", Counted)
+    gc.collect()
+    torch.cuda.empty_cache()
+    allowed = torch.cuda.memory_reserved() + 3 * 2**30
+    with row("long", "out of device memory (provoked on a GPU)") as told, told.trying():
+        torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.get_device_properties(0).total_memory)
+        try:
+            fit(recipe, blobs(), seeds=range(8), out=tmp_path / "group", how=how)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        told.note = f"groups of {', '.join(map(str, sizes))} were tried"
+        assert sizes[0] == 8 and len(sizes) > 1, sizes
+        for seed in range(8):
+            same_end(tmp_path / "group" / f"seed-{seed}", tmp_path / "alone" / f"seed-{seed}")
 
 
 def test_a_large_pool(tmp_path):
