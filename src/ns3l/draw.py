@@ -52,7 +52,7 @@ def philox(counter: Sequence[int | Tensor] | Tensor, key: Sequence[int | Tensor]
         first, second = c0 * multipliers[0], c2 * multipliers[1]
         c0, c2 = ((second >> 32) & _MASK) ^ c1 ^ k0, ((first >> 32) & _MASK) ^ c3 ^ k1
         c1, c3 = second & _MASK, first & _MASK
-    return torch.stack((c0, c1, c2, c3))
+    return torch.stack((c0, c1, c2, c3))  # type: ignore[arg-type]  # tensors by now
 
 
 def host_words(seed: int, stream: int, step: int, blocks: int, steps: int = 1) -> np.ndarray:
