@@ -108,6 +108,18 @@ def form(recipe: Recipe) -> tuple[object, ...]:
 
 def _group(plans: list[Plan], shared: Shared, stop: Interruption) -> list[Trained]:
     """Train runs side by side; where memory does not suffice, in halves."""
+    try:
+        return _together(plans, shared, stop)
+    except torch.cuda.OutOfMemoryError as problem:
+        if len(plans) == 1:
+            raise RunError(f"one run alone does not fit into the device's memory: {problem}") from problem
+    gc.collect()  # compiled steps hold each other in circles
+    torch.cuda.empty_cache()
+    half = len(plans) // 2
+    return _group(plans[:half], shared, stop) + _group(plans[half:], shared, stop)
+
+
+def _together(plans: list[Plan], shared: Shared, stop: Interruption) -> list[Trained]:
     runs: list[Run] = []
     try:
         with settings(plans[0].recipe.execution, shared.device):
@@ -116,17 +128,9 @@ def _group(plans: list[Plan], shared: Shared, stop: Interruption) -> list[Traine
             steps = dict.fromkeys(run.first_step for run in runs)  # a kill may have left them at different ones
             parts = [[run for run in runs if run.first_step == step] for step in steps]
             return [done for part in parts for done in _trained(part, shared, stop)]
-    except torch.cuda.OutOfMemoryError as problem:
-        if len(plans) == 1:
-            raise RunError(f"one run alone does not fit into the device's memory: {problem}") from problem
     finally:
         for run in runs:
             close(run)
-    runs.clear()
-    gc.collect()  # compiled steps hold each other in circles
-    torch.cuda.empty_cache()
-    half = len(plans) // 2
-    return _group(plans[:half], shared, stop) + _group(plans[half:], shared, stop)
 
 
 def _trained(runs: list[Run], shared: Shared, stop: Interruption) -> list[Trained]:
