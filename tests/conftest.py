@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LACKING = {
     "gpu": ("a CUDA device", torch.cuda.is_available),
     "realdata": ("NS3L_DATA naming a folder with real data", lambda: bool(os.environ.get("NS3L_DATA"))),
+    "installed": ("ns3l installed by pip", lambda: any(metadata.distributions(name="ns3l"))),
     "browser": ("a Chromium on the path", lambda: any(map(shutil.which, BROWSERS))),
 }
 

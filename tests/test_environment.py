@@ -3,7 +3,9 @@
 import json
 import subprocess
 import time
+from importlib import metadata
 
+import pytest
 import torch
 
 from ns3l import __version__
@@ -20,6 +22,11 @@ def test_it_names_versions_and_hardware():
     assert found["threads"] == torch.get_num_threads()
     assert found["cpu"] and found["command"]
     assert found["git"] is None or len(found["git"]["commit"]) in (40, 64)
+
+
+@pytest.mark.installed
+def test_the_version_is_that_of_the_package():
+    assert metadata.version("ns3l") == __version__
 
 
 def test_hardware_in_words():

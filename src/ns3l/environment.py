@@ -19,8 +19,10 @@ SOURCE = Path(__file__).resolve().parent
 
 def environment() -> dict[str, Any]:
     """Versions, hardware, git state of the ns3l source and the command line, as JSON-safe data; no network."""
+    from ns3l import __version__
+
     return {
-        "ns3l": _version("ns3l"),
+        "ns3l": __version__,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES}
         | {"torch": str(torch.__version__), "numpy": np.__version__},

@@ -20,6 +20,7 @@ def call(*words):
     return subprocess.run([*map(str, words)], check=False, capture_output=True, text=True, env=ENVIRONMENT)
 
 
+@pytest.mark.installed
 def test_script_and_module_are_the_same_program():
     wrong = call(PROGRAM, "train", "cifra10")
     assert wrong.returncode == 2
