@@ -131,7 +131,10 @@ class Row:
 def rows(device: torch.device, threads: list[int]) -> list[Row]:
     """Every row of the table."""
     if device.type == "cpu":
-        return [Row(work, m, 1, Execution(), n) for n in threads for work in (DIGITS, FEATURES) for m in METHODS]
+        made = [Row(work, m, 1, Execution(), n) for n in threads for work in (DIGITS, FEATURES) for m in METHODS]
+        whole = Execution(mode="compiled")
+        both = ("ns3l-one-pass", "vat+ns3l-one-pass")
+        return made + [Row(work, m, 1, whole, n) for n in threads for work in (DIGITS, FEATURES) for m in both]
     one, forms = "ns3l-one-pass", [replace(FAST, deterministic=False), replace(FAST, autotune=True), Execution()]
     made = [Row(replace(CIFAR, batch=64) if "mixmatch" in m else CIFAR, m, 5, FAST) for m in METHODS]
     made += [Row(CIFAR, one, n, FAST) for n in (1, 2)]
