@@ -12,14 +12,20 @@ import argparse
 import json
 import os
 import statistics
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    print("nothing to try: this needs Triton, which comes with PyTorch for GPUs")
+    sys.exit()
 
 LAYERS = ((100, 32, 3, 16), (100, 32, 16, 32), (100, 32, 32, 32), (100, 16, 64, 64))
 """Images, side, channels in and out; with 128 channels the sums of a program do not fit into its registers."""
@@ -124,8 +130,9 @@ def microseconds(call: Callable[[], Any]) -> dict[str, float]:
     return {"median": middle, "lower": low, "upper": high}
 
 
-def layer(images: int, side: int, inputs: int, outputs: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
+def layer(shape: tuple[int, ...], device: str) -> tuple[Tensor, Tensor, Tensor]:
     """Random rows, gradients and weights of a layer."""
+    images, side, inputs, outputs = shape
     draw = torch.Generator().manual_seed(0)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     shapes = ((images, inputs, side, side), (images, outputs, side, side), (outputs, inputs, 3, 3))
@@ -134,9 +141,9 @@ def layer(images: int, side: int, inputs: int, outputs: int, device: str) -> tup
     return x, gradient, weight
 
 
-def compared(shape: tuple[int, int, int, int], device: str) -> dict[str, Any]:
+def compared(shape: tuple[int, ...], device: str) -> dict[str, Any]:
     """How far ours is from float64, and the time of each choice beside cuDNN's."""
-    x, gradient, weight = layer(*shape, device)
+    x, gradient, weight = layer(shape, device)
     exact = theirs(x.cpu().double(), gradient.cpu().double(), weight.cpu().double())
     choices = [(132, 64, 4, 3)] if device == "cpu" else [
         (programs, block, warps, stages)
