@@ -122,3 +122,24 @@ def test_layers_that_share_weights_with_others_are_not_rounded():
     assert flat.names == ["body.weight", "body.bias", "head.weight"] and flat.rounded == 2
     expected = half(x, net)
     assert torch.equal(half(x, FromVector(net, flat, as_written)), expected)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("compile", [as_written, torch.compile])
+def test_a_weight_that_is_read_past_its_name_learns_too(compile):
+    class Aside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+            self.kept = [self.layer.weight]  # no name: functional calls do not see it
+
+        def forward(self, x):
+            return self.layer(x) + x.square() @ self.kept[0].T
+
+    net, x = Aside(), torch.randn(4, 3)
+    flat = Flat(net)
+    expected = flat.gradient(net(x).square().sum())
+    found = flat.gradient(FromVector(net, flat, compile)(x).square().sum())
+    torch.testing.assert_close(found, expected)
+    only = flat.gradient((x.square() @ net.kept[0].T).sum())
+    assert only.any() and not only[-2:].any()

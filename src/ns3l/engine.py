@@ -82,7 +82,6 @@ class Replica:
 
     def plainly(self) -> None:
         """Run every part of the step as it is written."""
-        self.flat.leaves = self.flat.parameters
         self.networks: tuple[Any, Any] = self.student, None if self.average is None else self.average.network
         self.batch, self.take, self.losses_of = self.source.batch, self._take, self.objective.losses
         self.compile: Compile = as_written

@@ -33,7 +33,6 @@ class Flat:
         for parameter, part in zip(self.parameters, self._shaped(*halves), strict=True):
             parameter.data = part
         self.halves = [half.detach().requires_grad_() for half in halves]
-        self.leaves: list[Tensor] = self.parameters
 
     def gather(self, tensors: list[Tensor]) -> Tensor:
         """Tensors of the parameters' shapes, gradients say, in the order of the vector."""
@@ -54,10 +53,16 @@ class Flat:
         return dict(zip(self.names, self._shaped(first, rest), strict=True))
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """The gradient of a loss; zero where it does not depend on a weight."""
-        found = torch.autograd.grad(loss, self.leaves, allow_unused=True)
-        full = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, self.leaves, strict=True)]
-        return self.gather(full) if self.leaves is self.parameters else torch.cat(full)
+        """The gradient of a loss, which may read the parameters or the vector; zero where it depends on neither."""
+        halves, parameters = self.halves, self.parameters
+        found = torch.autograd.grad(loss, [*halves, *parameters], allow_unused=True)
+        ways = [(halves, found[:2], torch.cat), (parameters, found[2:], self.gather)]
+        read = [
+            gather([torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients, strict=True)])
+            for leaves, gradients, gather in ways
+            if any(g is not None for g in gradients)
+        ]
+        return torch.stack(read).sum(0) if len(read) > 1 else read[0]
 
     def decayed(self, which: Decayed) -> Tensor:
         """1 where weight decay applies: kernels (matrices and convolutions, not biases and batch norm), or all."""
@@ -70,7 +75,6 @@ class FromVector(nn.Module):
     def __init__(self, network: nn.Module, flat: Flat, compile: Compile) -> None:
         super().__init__()
         self.network, self.flat = network, flat
-        flat.leaves = flat.halves
 
         def run(weights: dict[str, Tensor], x: Tensor) -> Tensor:
             return functional_call(network, weights, (x,))
