@@ -1,5 +1,10 @@
 """This process as an executor: threads are set and put back, a failure is worded and kept."""
 
+import signal
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
 import torch
 from tests.executors.small_study import small
 
@@ -9,6 +14,10 @@ from ns3l.errors import DataError
 from ns3l.executors import EXECUTORS, Assignment, Executor, Local, Task
 from ns3l.executors.local import threads
 from ns3l.executors.task import perform, reason_of
+from ns3l.record import Interruption
+from ns3l.train import Stopped
+
+QUIET = ns3l.How(device="cpu", progress="quiet")
 
 
 def test_every_executor_is_registered():
@@ -21,6 +30,35 @@ def test_threads_are_put_back():
     with threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
+    with suppress(KeyError), threads(before + 1), threads(None):
+        assert torch.get_num_threads() == before + 1, "as many as there were"
+        raise KeyError
+    assert torch.get_num_threads() == before, "also after an error"
+
+
+def test_tasks_have_the_threads_of_the_executor(tmp_path):
+    one, before = small(tmp_path, seeds=1), torch.get_num_threads()
+    seen = []
+
+    def watch(plan, metrics) -> bool:
+        seen.append(torch.get_num_threads())
+        return False
+
+    list(Local(before + 1).execute([Task((one.cells()[0].run,))], one.data, replace(QUIET, watch=watch)))
+    assert set(seen) == {before + 1}
+
+
+def test_a_signal_between_two_tasks_ends_before_the_next(tmp_path):
+    one = small(tmp_path)
+    tasks = [Task((cell.run,)) for cell in one.cells()]
+    with Interruption():
+        outcomes = Local().execute(tasks, one.data, QUIET)
+        assert next(outcomes).status == "complete"
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped) as stopped:
+            next(outcomes)
+    assert stopped.value.code == 143
+    assert not tasks[1].runs[0].path.exists()
 
 
 def test_tasks_are_wide_where_that_gains(monkeypatch):

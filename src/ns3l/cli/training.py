@@ -146,10 +146,12 @@ def recipe_for(method: str, name: str, data: Dataset, asked: Asked) -> Recipe:
     if not 0 < asked.schedule < float("inf"):
         raise UserError(f"--schedule is a factor above 0, for example 0.25, got {asked.schedule}")
     labels, validation = options.labels_of(asked.labels), options.held_out(asked.validation)
+    settings = options.settings_of(list(asked.settings))
     made = recipe(
         method, options.name_of(name), labels, len(data.classes), data.x.shape[1:], asked.schedule, asked.protocol
     )
-    if validation is None and labels is not None and data.x_test is None and not made.split.validation:
+    chosen = validation is not None or "split.validation" in settings or made.split.validation
+    if not chosen and labels is not None and data.x_test is None:
         say.note(f"{data.name} has no test part: {HELD_OUT:.0%} is held out for validation (--validation 0: nothing)")
         validation = HELD_OUT
     wanted: dict[str, Any] = {
@@ -158,7 +160,7 @@ def recipe_for(method: str, name: str, data: Dataset, asked: Asked) -> Recipe:
         "execution.precision": asked.precision,
     }
     wanted = {path: value for path, value in wanted.items() if value is not None}
-    return changed(made, (FAST if asked.fast else {}) | wanted | options.settings_of(list(asked.settings)))
+    return changed(made, (FAST if asked.fast else {}) | wanted | settings)
 
 
 def changed(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
