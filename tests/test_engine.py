@@ -338,3 +338,27 @@ def test_a_layer_that_cannot_be_repeated_is_named_with_the_way_out(monkeypatch):
         settings(made.execution, torch.device("cpu")),
     ):
         Engine([replica(made)], made.execution).advance(0, 1)
+
+
+class WholeHead(torch.nn.Module):
+    """A network that computes its last layer in whole precision whatever its surroundings say."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(5, 8), torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.body(x).relu()
+        with torch.autocast(x.device.type, enabled=False):
+            return self.head(x.float())
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_a_network_with_its_own_rounding_keeps_it_where_steps_are_compiled():
+    made = recipe("ns3l", execution=Execution(mode="compiled", precision="bf16"))
+    one = replica(made, network=WholeHead)
+    engine = Engine([one], made.execution)
+    assert (engine.mode, engine.reason) == ("compiled", "")
+    engine.advance(0, 3)
+    eager = after(replace(made, execution=Execution(mode="eager", precision="bf16")), 3, network=WholeHead)
+    torch.testing.assert_close(one.flat.vector, eager["vector"], rtol=1e-2, atol=1e-3)

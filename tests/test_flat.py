@@ -74,7 +74,7 @@ def test_rounding_in_one_piece_is_what_autocast_does_one_by_one(channels_last):
     net, x = SmallConvNet(3, width=4), torch.randn(6, 1, 8, 8)
     if channels_last:
         net = net.to(memory_format=torch.channels_last)
-    flat = Flat(net)
+    flat = Flat(net, rounds=True)
     with frozen_statistics(net):
         one_by_one = half(x, net)
         expected = flat.gradient(one_by_one.square().sum())
@@ -86,7 +86,7 @@ def test_rounding_in_one_piece_is_what_autocast_does_one_by_one(channels_last):
 
 def test_gradients_of_two_passes_are_summed_in_full_precision():
     net, x = nn.Sequential(nn.Linear(5, 3)), torch.randn(2, 4, 5)
-    flat = Flat(net)
+    flat = Flat(net, rounds=True)
     whole = FromVector(net, flat, as_written)
     each = [flat.gradient(half(rows, whole).square().sum()) for rows in x]
     both = flat.gradient(half(x[0], whole).square().sum() + half(x[1], whole).square().sum())
@@ -95,7 +95,7 @@ def test_gradients_of_two_passes_are_summed_in_full_precision():
 
 def test_a_pass_reads_the_vector_as_it_is_now_and_constant_weights_learn_nothing():
     net, x = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), torch.randn(4, 3)
-    flat = Flat(net)
+    flat = Flat(net, rounds=True)
     whole = FromVector(net, flat, as_written).eval()
     before = whole(x)
     flat.vector.mul_(2)
@@ -118,7 +118,7 @@ def test_layers_that_share_weights_with_others_are_not_rounded():
             return self.head(self.body(self.words(x)))
 
     net, x = Tied(), torch.tensor([1, 5])
-    flat = Flat(net)
+    flat = Flat(net, rounds=True)
     assert flat.names == ["body.weight", "body.bias", "head.weight"] and flat.rounded == 2
     expected = half(x, net)
     assert torch.equal(half(x, FromVector(net, flat, as_written)), expected)
@@ -137,7 +137,7 @@ def test_a_weight_that_is_read_past_its_name_learns_too(compile):
             return self.layer(x) + x.square() @ self.kept[0].T
 
     net, x = Aside(), torch.randn(4, 3)
-    flat = Flat(net)
+    flat = Flat(net, rounds=True)
     expected = flat.gradient(net(x).square().sum())
     found = flat.gradient(FromVector(net, flat, compile)(x).square().sum())
     torch.testing.assert_close(found, expected)

@@ -17,7 +17,7 @@ from ns3l.distributed import Job
 from ns3l.draw import Draw
 from ns3l.errors import RecipeError
 from ns3l.flat import Flat, FromVector
-from ns3l.networks import Average
+from ns3l.networks import NETWORKS, Average
 from ns3l.passes import Compile, as_written
 from ns3l.precision import rounding, widest
 from ns3l.recipe import Execution, Recipe
@@ -66,7 +66,7 @@ class Replica:
         self.held = Held(self.student)
         average = recipe.average
         self.average = None if average is None else Average(self.student, average.decay, average.buffers)
-        self.flat = Flat(self.student)
+        self.flat = Flat(self.student, rounds=type(network) in NETWORKS.values())
         self.decayed = self.flat.decayed(getattr(self.optimizer, "decays", "kernels"))
         self.moments = self.optimizer.start(self.flat.vector)
         self.seed = torch.tensor(seed, device=device)

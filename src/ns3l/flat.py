@@ -16,14 +16,15 @@ Decayed = Literal["kernels", "all"]
 class Flat:
     """The trainable weights of a network as one vector, of which its parameters become views.
 
-    Those that autocast would round in every pass come first, so that they can be rounded in one piece.
+    With `rounds`, those that autocast would round in every pass come first, so that they can be rounded in one piece:
+    for networks that leave all rounding to autocast.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, rounds: bool = False) -> None:
         named = {name: p for name, p in network.named_parameters() if p.requires_grad}
         if not named or len({(p.dtype, p.device) for p in named.values()}) > 1:
             raise ValueError("a network to train needs parameters, all of one dtype and on one device")
-        rounded = _rounded(network)
+        rounded = _rounded(network) if rounds else set()
         self.names = sorted(named, key=lambda name: name not in rounded)
         self.parameters: list[Tensor] = [named[name] for name in self.names]
         self.rounded = len(rounded)
