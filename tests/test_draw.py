@@ -352,6 +352,15 @@ def test_words_made_on_the_host_are_those_of_the_tensor_form(seed, step, count):
     assert torch.equal(draw.bits(count), in_tensors(draw, count))
 
 
+@pytest.mark.parametrize(("seed", "step"), [(3, 5), (2**40 + 3, 7), (-1, 2**40 + 9)])
+def test_what_no_host_may_make_has_the_same_words(monkeypatch, seed, step):
+    expected = Draw(seed, step).stream("words").bits((3, 3))
+    monkeypatch.setattr("ns3l.draw._eager", lambda device: False)
+    assert torch.equal(Draw(seed, step).stream("words").bits((3, 3)), expected)
+    onboard = Draw(torch.tensor(seed), torch.tensor(step)).stream("words")
+    assert torch.equal(onboard.bits((3, 3)), expected)
+
+
 @pytest.mark.parametrize("count", [8, 2000])
 def test_what_a_caller_does_to_its_words_stays_with_it(count):
     draw = Draw(1, 2)

@@ -33,6 +33,13 @@ def test_parameters_are_views_of_the_vector_and_gradients_in_its_order(channels_
         torch.testing.assert_close(p, b - g)
 
 
+def test_kernels_may_be_wider_than_high():
+    net, x = nn.Conv2d(2, 3, (1, 3)).to(memory_format=torch.channels_last), torch.randn(1, 2, 4, 4)
+    before = net(x)
+    assert Flat(net).nhwc == [True, False]
+    assert torch.equal(net(x), before)
+
+
 def test_weights_that_a_loss_does_not_read_have_gradient_zero_and_frozen_ones_none():
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     net[2].requires_grad_(False)
@@ -57,6 +64,7 @@ def test_decay_spares_biases_and_batch_norm():
     [
         (nn.ReLU(), "needs parameters"),
         (nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1).double()]), "all of one dtype"),
+        (nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1, device="meta")]), "on one device"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(net, message):
@@ -82,6 +90,20 @@ def test_rounding_in_one_piece_is_what_autocast_does_one_by_one(channels_last):
         assert torch.equal(half(x, whole), one_by_one)
         torch.testing.assert_close(flat.gradient(half(x, whole).square().sum()), expected, rtol=0, atol=0)
         torch.testing.assert_close(whole(x), net(x), rtol=0, atol=0)
+
+
+def test_what_autocast_rounds_is_rounded_to_its_precision_and_nothing_else():
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(3, 3, bias=False))
+    net = nn.Sequential(nn.Linear(2, 2), nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), normed)
+    net[0].requires_grad_(False)
+    seen = []
+    whole = FromVector(net, Flat(net), lambda run: lambda weights, x: seen.append(weights))
+    for precision in (torch.bfloat16, torch.float16, None):
+        with torch.autocast("cpu", precision, enabled=precision is not None):
+            whole(torch.ones(1))
+        kinds = {name: weight.dtype for name, weight in seen.pop().items()}
+        assert {kinds.pop("1.weight"), kinds.pop("1.bias")} == {precision or torch.float32}
+        assert set(kinds.values()) == {torch.float32}
 
 
 def test_gradients_of_two_passes_are_summed_in_full_precision():

@@ -17,6 +17,7 @@ from ns3l.engine import Engine
 from ns3l.errors import RecipeError, RunError
 from ns3l.optimize import SGD
 from ns3l.recipe import EvaluationPlan
+from ns3l.record.lock import FolderLock
 from ns3l.run import Run
 from ns3l.shared import How, Plan
 from ns3l.split import make_split
@@ -177,6 +178,44 @@ def test_one_run_that_does_not_fit_says_so(monkeypatch):
     monkeypatch.setattr(Engine, "advance", scarce)
     with pytest.raises(RunError, match="one run alone does not fit into the device's memory: tried"):
         fit(recipe(), clouds(), how=QUIET)
+
+
+def test_another_error_is_not_taken_for_want_of_memory(monkeypatch):
+    sizes = []
+
+    def broken(engine, *_):
+        sizes.append(len(engine.replicas))
+        raise RuntimeError("a layer is broken")
+
+    monkeypatch.setattr(Engine, "advance", broken)
+    with pytest.raises(RuntimeError, match=r"^a layer is broken"):
+        fit(recipe(), clouds(), seeds=range(2), how=replace(QUIET, replicas=2))
+    assert sizes == [2]
+
+
+def test_a_run_that_cannot_begin_leaves_no_other_locked(tmp_path):
+    (tmp_path / "seed-1").mkdir()
+    lock = FolderLock(tmp_path / "seed-1")
+    with pytest.raises(RunError, match="seed-1 is being written"):
+        fit(recipe(), clouds(), seeds=range(2), out=tmp_path, how=replace(QUIET, replicas=2))
+    lock.release()
+    FolderLock(tmp_path / "seed-0").release()
+
+
+def test_runs_are_trained_by_the_settings_of_their_recipe(monkeypatch):
+    begin, advance, seen = training.begin, Engine.advance, set()
+
+    def watched(call):
+        def watching(*given):
+            seen.add((call, torch.are_deterministic_algorithms_enabled()))
+            return call(*given)
+
+        return watching
+
+    monkeypatch.setattr(training, "begin", watched(begin))
+    monkeypatch.setattr(Engine, "advance", watched(advance))
+    fit(recipe(), clouds(), how=QUIET)
+    assert seen == {(begin, True), (advance, True)}
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -4,7 +4,9 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+import time
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +24,7 @@ QUIET = ns3l.How(device="cpu", progress="quiet")
 class Gone:
     """A process that is not there any more, or one that stays whatever it is told."""
 
-    exitcode = -9
+    exitcode: int | None = None
 
     def __init__(self, stays: bool = False) -> None:
         ended = subprocess.Popen([sys.executable, "-c", ""])
@@ -31,6 +33,7 @@ class Gone:
 
     def join(self, seconds: float | None = None) -> None:
         self.told.append("join")
+        self.exitcode = -9
 
     def terminate(self) -> None:
         self.told.append("terminate")
@@ -148,17 +151,17 @@ def test_a_worker_ends_where_its_line_is_cut(tmp_path, begun):
         assert torch.get_num_threads() == before + 1
 
 
-def test_a_worker_waits_for_a_folder_that_a_lost_one_still_holds(tmp_path):
+def test_a_worker_waits_for_a_folder_that_a_lost_one_still_holds(tmp_path, monkeypatch):
     one = small(tmp_path, seeds=1)
     run = one.cells()[0].run
     run.path.mkdir(parents=True)
     lock = FolderLock(run.path)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: lock.release())
+    monkeypatch.setattr("ns3l.executors.task.time", clock)
     ours, theirs = multiprocessing.Pipe()
-    worker = threading.Thread(target=_work, args=(theirs, one.data, QUIET, 1))
+    worker = threading.Thread(target=_work, args=(theirs, one.data, QUIET, 1), daemon=True)
     worker.start()
     ours.send(Task((run,)))
-    assert not ours.poll(0.7)
-    lock.release()
     assert ours.recv() == Outcome(run.path, "complete")
     assert ours.recv() is None
     ours.close()
