@@ -47,6 +47,7 @@ def test_weights_that_a_loss_does_not_read_have_gradient_zero_and_frozen_ones_no
     assert len(flat.vector) == 12
     gradient = flat.gradient(net[0](torch.ones(1, 2)).sum())
     assert gradient[:6].all() and not gradient[6:].any()
+    assert torch.equal(flat.gradient(torch.ones((), requires_grad=True) * 2), torch.zeros(12))
 
 
 def test_decay_spares_biases_and_batch_norm():
@@ -97,7 +98,7 @@ def test_what_autocast_rounds_is_rounded_to_its_precision_and_nothing_else():
     net = nn.Sequential(nn.Linear(2, 2), nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), normed)
     net[0].requires_grad_(False)
     seen = []
-    whole = FromVector(net, Flat(net), lambda run: lambda weights, x: seen.append(weights))
+    whole = FromVector(net, Flat(net, rounds=True), lambda run: lambda weights, x: seen.append(weights))
     for precision in (torch.bfloat16, torch.float16, None):
         with torch.autocast("cpu", precision, enabled=precision is not None):
             whole(torch.ones(1))

@@ -63,6 +63,8 @@ class Flat:
             for leaves, gradients, gather in ways
             if any(g is not None for g in gradients)
         ]
+        if not read:
+            return torch.zeros_like(self.vector)
         return torch.stack(read).sum(0) if len(read) > 1 else read[0]
 
     def decayed(self, which: Decayed) -> Tensor:
