@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from ns3l import draw as module
 from ns3l.draw import Draw, philox
 
 WORDS = st.integers(0, 2**32 - 1)
@@ -323,6 +324,18 @@ def test_compiled_gives_the_same_bits():
     compiled = torch.compile(everything, fullgraph=True)
     for alone, fused in zip(everything(seed, step), compiled(seed, step), strict=True):
         assert torch.equal(alone, fused)
+
+
+def test_compiled_words_are_right_for_streams_of_any_number(monkeypatch):
+    monkeypatch.setattr(module, "_KEPT", {})  # a compiler that knows the multipliers may reckon with them
+    names = ["b", "term/vat", "first", "a"]  # numbers of 3e8 to 4e9: products of 64 bits and of fewer
+
+    def words(seed, step):
+        return [Draw(seed, step).stream(name).bits(20) for name in names]
+
+    seed, step = torch.tensor(2**33 + 5), torch.tensor(3)
+    for name, found in zip(names, torch.compile(words)(seed, step), strict=True):
+        assert found.tolist() == words_of(2**33 + 5, f"/{name}", 3, 20)
 
 
 @pytest.mark.gpu

@@ -42,15 +42,15 @@ def _constant(function: F) -> F:
 def philox(counter: Sequence[int | Tensor] | Tensor, key: Sequence[int | Tensor]) -> Tensor:
     """Philox4x32-10 of counters (four words) under a key of two 32-bit words: four random 32-bit words each, as int64.
 
-    Word by word, so that a compiler makes one kernel of it. The multipliers are tensors, for Triton would multiply
-    places by numbers in 32 bits.
+    Word by word, so that a compiler makes one kernel of it. The multipliers are taken less 2^32, for then no product
+    overflows, which C++ leaves undefined; and from a tensor, for Triton would multiply places by numbers in 32 bits.
     """
     c0, c1, c2, c3 = counter
-    multipliers = _integers("multipliers", 0.0, torch.as_tensor(c0).device)
+    below = _integers("multipliers", 0.0, torch.as_tensor(c0).device)
     for i in range(_ROUNDS):
         k0, k1 = ((word + i * weyl) & _MASK for word, weyl in zip(key, _WEYL, strict=True))
-        first, second = c0 * multipliers[0], c2 * multipliers[1]
-        c0, c2 = ((second >> 32) & _MASK) ^ c1 ^ k0, ((first >> 32) & _MASK) ^ c3 ^ k1
+        first, second = c0 * below[0], c2 * below[1]
+        c0, c2 = (((second >> 32) + c2) & _MASK) ^ c1 ^ k0, (((first >> 32) + c0) & _MASK) ^ c3 ^ k1
         c1, c3 = second & _MASK, first & _MASK
     return torch.stack((c0, c1, c2, c3))  # type: ignore[arg-type]  # tensors by now
 
@@ -123,7 +123,7 @@ def _integers(kind: str, alpha: float, device: torch.device) -> Tensor:
 @_constant
 def _values(kind: str, alpha: float) -> list:
     if kind == "multipliers":
-        return list(_MULTIPLIERS)
+        return [multiplier - 2**32 for multiplier in _MULTIPLIERS]
     if kind == "noise":
         return [round(value * 2**_UNIT) for value in _noise_levels()]
     quantiles = _half_normal_quantiles() if kind == "normal" else _beta_quantiles(alpha)
