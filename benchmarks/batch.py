@@ -125,12 +125,12 @@ def seconds(call: Callable[[], Any], least: float) -> float:
     """Time of one call: repeated until `least` seconds are over."""
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     wait()
-    start, count = time.perf_counter(), 0
+    start, count, chunk = time.perf_counter(), 0, 20 if torch.cuda.is_available() else 1
     while count == 0 or time.perf_counter() - start < least:
-        for _ in range(20 if torch.cuda.is_available() else 1):
+        for _ in range(chunk):
             call()
         wait()
-        count += 20 if torch.cuda.is_available() else 1
+        count += chunk
     return (time.perf_counter() - start) / count
 
 

@@ -11,7 +11,6 @@ the shares in their order.
 import argparse
 import json
 import os
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
+    import triton.testing
 except ImportError:
     print("nothing to try: this needs Triton, which comes with PyTorch for GPUs")
     sys.exit()
@@ -108,26 +108,9 @@ def theirs(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def microseconds(call: Callable[[], Any]) -> dict[str, float]:
-    """Of one call, in a CUDA graph of twenty; median and quartiles of fifteen rounds."""
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(20):
-            call()
-    taken = []
-    for _ in range(16):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        taken.append(begin.elapsed_time(end) / 20 * 1e3)
-    low, middle, high = statistics.quantiles(taken[1:], n=4)
-    return {"median": middle, "lower": low, "upper": high}
+    """Of one call, in a CUDA graph."""
+    middle, low, high = triton.testing.do_bench_cudagraph(call, quantiles=[0.5, 0.25, 0.75])
+    return {"median": 1e3 * middle, "lower": 1e3 * low, "upper": 1e3 * high}
 
 
 def layer(shape: tuple[int, ...], device: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,8 @@ import pytest
 import torch
 from tests.training import QUIET, clouds, lines, recipe
 
+from ns3l.engine import Replica
+from ns3l.errors import RunError
 from ns3l.model import load_model
 from ns3l.recipe import EvaluationPlan
 from ns3l.run import memory_used
@@ -85,3 +87,21 @@ def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fit(recipe(), clouds(), how=QUIET)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_kept(tmp_path, monkeypatch):
+    def stop(plan, metrics):
+        raise KeyboardInterrupt
+
+    often = replace(QUIET, checkpoint_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        fit(recipe("ns3l"), clouds(), out=tmp_path, how=replace(often, watch=stop))
+    saved = sorted(path.name for path in tmp_path.rglob("step-*"))
+    assert saved
+    true = Replica.state
+    monkeypatch.setattr(Replica, "state", lambda replica: true(replica) | {"further": torch.zeros(1)})
+    with pytest.raises(RunError, match="lacks further: another version of ns3l wrote it"):
+        fit(recipe("ns3l"), clouds(), out=tmp_path, how=often)
+    assert sorted(path.name for path in tmp_path.rglob("step-*")) == saved
+    monkeypatch.undo()
+    assert fit(recipe("ns3l"), clouds(), out=tmp_path, how=often).runs[0].result["status"] == "complete"

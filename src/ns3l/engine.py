@@ -91,7 +91,7 @@ class Replica:
         self.asks = False  # a plain number that changes would be compiled anew in every step
         teacher = self.networks[1]
         self.compile = cache(partial(torch.compile, mode=style, dynamic=False))
-        whole = FromVector(self.student, self.flat, self.compile).train()
+        whole = FromVector(self.student, self.flat, self.compile)
         self.networks = whole, None if teacher is None else self.compile(teacher)
         self.batch, self.take = self.compile(self.source.batch), self.compile(self._take)
         self.losses_of = self.compile(self.objective.losses)

@@ -1,6 +1,7 @@
 """The weights of a network as one vector: for optimizers, and to be rounded in one piece."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -8,9 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 
-from ns3l.passes import Compile
-
 Decayed = Literal["kernels", "all"]
+Run = Callable[..., Tensor]
 
 
 class Flat:
@@ -30,10 +30,10 @@ class Flat:
         self.rounded = len(rounded)
         self.nhwc = [_channels_last(p) for p in self.parameters]
         self.vector = self.gather([p.detach() for p in self.parameters])
-        halves = self.vector.tensor_split([sum(p.numel() for p in self.parameters[: self.rounded])])
-        for parameter, part in zip(self.parameters, self._shaped(*halves), strict=True):
+        two = self.vector.tensor_split([sum(p.numel() for p in self.parameters[: self.rounded])])
+        for parameter, part in zip(self.parameters, self._shaped(*two), strict=True):
             parameter.data = part
-        self.halves = [half.detach().requires_grad_() for half in halves]
+        self.leaves = [leaf.detach().requires_grad_() for leaf in two]
 
     def gather(self, tensors: list[Tensor]) -> Tensor:
         """Tensors of the parameters' shapes, gradients say, in the order of the vector."""
@@ -41,26 +41,25 @@ class Flat:
         return torch.cat([part.reshape(-1) for part in parts])
 
     def _shaped(self, first: Tensor, rest: Tensor) -> list[Tensor]:
-        """Views of the two halves with the parameters' shapes."""
+        """Views with the parameters' shapes of the vector in two: what is rounded, and the rest."""
         sizes = [p.numel() for p in self.parameters]
         parts = [*first.split(sizes[: self.rounded]), *rest.split(sizes[self.rounded :])]
         return [_view(part, p.shape, nhwc) for part, p, nhwc in zip(parts, self.parameters, self.nhwc, strict=True)]
 
     def weights(self, precision: torch.dtype | None) -> dict[str, Tensor]:
-        """The weights by name, read from the vector: a gradient to them is one to its halves."""
+        """The weights by name, read from the vector: a gradient to them is one to its leaves."""
         learns = self.parameters[0].requires_grad
-        first, rest = (half if learns else half.detach() for half in self.halves)
+        first, rest = (leaf if learns else leaf.detach() for leaf in self.leaves)
         first = first if precision is None else first.to(precision)
         return dict(zip(self.names, self._shaped(first, rest), strict=True))
 
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a loss, which may read the parameters or the vector; zero where it depends on neither."""
-        halves, parameters = self.halves, self.parameters
-        found = torch.autograd.grad(loss, [*halves, *parameters], allow_unused=True)
-        ways = [(halves, found[:2], torch.cat), (parameters, found[2:], self.gather)]
+        found = torch.autograd.grad(loss, [*self.leaves, *self.parameters], allow_unused=True)
+        ways = [(self.leaves, found[:2], torch.cat), (self.parameters, found[2:], self.gather)]
         read = [
-            gather([torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients, strict=True)])
-            for leaves, gradients, gather in ways
+            gather([torch.zeros_like(x) if g is None else g for x, g in zip(weights, gradients, strict=True)])
+            for weights, gradients, gather in ways
             if any(g is not None for g in gradients)
         ]
         if not read:
@@ -75,7 +74,7 @@ class Flat:
 class FromVector(nn.Module):
     """A network that reads its weights from the vector in every pass, rounded in one piece under autocast."""
 
-    def __init__(self, network: nn.Module, flat: Flat, compile: Compile) -> None:
+    def __init__(self, network: nn.Module, flat: Flat, compile: Callable[[Run], Run]) -> None:
         super().__init__()
         self.network, self.flat = network, flat
 

@@ -84,7 +84,11 @@ def begin(plan: Plan, shared: Shared) -> Run:
         run.folder = RunFolder.open(plan.path, recipe.to_dict(), plan.split.to_dict(), plan.seed, told)
         if shared.how.tensorboard:
             run.events = EventWriter(plan.path / "events")
-    _resume(run, place)
+    try:
+        _resume(run, place)
+    except BaseException:
+        close(run)  # or this process would hold the folder's lock
+        raise
     return run
 
 
